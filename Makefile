@@ -14,8 +14,6 @@ run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 unexport PYTHONDONTWRITEBYTECODE
 # Huge pages for all objects, for virtual machines with slow memory (docs/benchmarks.md, Minutes). Python's own allocator
 # cannot ask for them, glibc's can.
-test: export GLIBC_TUNABLES = glibc.malloc.hugetlb=1
-test: export PYTHONMALLOC = malloc
 # One process more than cores: tests wait for child processes, servers and disks for a quarter of their time.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 # No new process for one that crashed: the run ends with the name of the test, where pytest-xdist 3.8 would wait for ever.

@@ -1,9 +1,11 @@
 """The exporting components and their common test data: one description of each, for tests that run on all of them."""
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.conftest import write_examples
+from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, OnnxModel, OpenVINOModel, TFLiteModel
 from tfopt.component import find
 from tfopt.components.export_onnx.parameters import OnnxConversion
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.conversion.int8_overflow import needs_reduced_range
+
+
+def run_in_new_process(model: Model, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Return the outputs of a model, computed in a new process.
+
+    With TensorFlow, ONNX Runtime and OpenVINO in one process, OpenVINO has crashed in `malloc`, once in some runs.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(_run, model, inputs).result()
+
+
+def _run(model: Model, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    with runtimes.load(model) as runtime:
+        return dict(runtime.run(inputs))
 
 
 @dataclass(frozen=True)

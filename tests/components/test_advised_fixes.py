@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.components.exporters import EXPORTERS
+from tests.components.exporters import EXPORTERS, run_in_new_process
 from tests.conftest import write_examples
 from tfopt import runtimes
 from tfopt.artifacts import KerasModel, SavedModel
@@ -280,8 +280,7 @@ def test_parameters_of_tensorrt_as_proposed_are_refused_only_without_a_gpu(
 def test_formats_that_convert_tensorrt_proposes_need_no_gpu(format, tmp_path):
     exporter = next(one for one in EXPORTERS if one.format == format)
     exporter.export(save(tmp_path / "model"), None, tmp_path / "made")
-    with runtimes.load(exporter.artifact(tmp_path / "made")) as runtime:
-        (received,) = runtime.run({"x": INPUTS}).values()
+    (received,) = run_in_new_process(exporter.artifact(tmp_path / "made"), {"x": INPUTS}).values()
     np.testing.assert_allclose(received, product(INPUTS), rtol=1e-4, atol=1e-5)
 
 
@@ -405,6 +404,5 @@ def test_formats_without_variables_take_a_signature_that_counts_nothing(format, 
     model.signature = "product"
     (tmp_path / "made").mkdir()
     convert_model(export, model, None, tmp_path / "made", exporter.parameters(precision="float32"))
-    with runtimes.load(exporter.artifact(tmp_path / "made")) as runtime:
-        (received,) = runtime.run({"x": INPUTS}).values()
+    (received,) = run_in_new_process(exporter.artifact(tmp_path / "made"), {"x": INPUTS}).values()
     np.testing.assert_allclose(received, product(INPUTS), rtol=1e-4, atol=1e-5)
