@@ -110,7 +110,7 @@ class Receiver:
         try:
             error = answers.get(timeout=self.timeout)
         except queue.Empty:
-            raise NoAnswerError(f"no answer within {self.timeout:g} s") from None
+            raise self._no_answer() from None
         if error:
             raise error
 
@@ -122,7 +122,13 @@ class Receiver:
             with error:
                 return RefusalError(f"HTTP {error.code} {error.reason}"[:200])
         except (OSError, http.client.HTTPException) as error:
-            return NoAnswerError(first_line(getattr(error, "reason", None) or error) or type(error).__name__)
+            reason = getattr(error, "reason", None) or error
+            if isinstance(reason, TimeoutError):
+                return self._no_answer()
+            return NoAnswerError(first_line(reason) or type(error).__name__)
+
+    def _no_answer(self) -> NoAnswerError:
+        return NoAnswerError(f"no answer within {self.timeout:g} s")
 
     def _headers(self) -> dict[str, str]:
         own = {name.title(): value for name, value in self.headers.items()}
