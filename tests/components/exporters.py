@@ -25,7 +25,7 @@ from tfopt.conversion.int8_overflow import needs_reduced_range
 def run_in_new_process(model: Model, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """Return the outputs of a model, computed in a new process.
 
-    With TensorFlow, ONNX Runtime and OpenVINO in one process, OpenVINO has crashed in `malloc`, once in some runs.
+    With TensorFlow, ONNX Runtime and OpenVINO in one process, OpenVINO crashed in `malloc` in some runs of the suite.
     """
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(_run, model, inputs).result()
