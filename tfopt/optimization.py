@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt import formatting, runtimes
-from tfopt.artifacts import Benchmark, Decision, Evaluation, Examples, Model, PythonModule, SavedModel
+from tfopt.artifacts import Benchmark, Decision, Evaluation, Examples, Model, PythonModule, SavedModel, notebook_html
 from tfopt.artifacts.tensor_spec import fixed_batch
 from tfopt.cli.engines import run_recorded
 from tfopt.cli.terminal.log_redirect import progress_on_terminal
@@ -31,7 +31,6 @@ from tfopt.errors import ComponentError
 from tfopt.execution import object_inputs
 from tfopt.execution.object_inputs import Data, Location, ModelObject
 from tfopt.pipelines import optimize as pipeline
-from tfopt.reports import notebook_html
 from tfopt.reports.decision_report import DecisionReport
 from tfopt.runtimes import Runtime
 from tfopt.storage import remote_files

@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+from tfopt.artifacts import notebook_html
 from tfopt.errors import ComponentError
-from tfopt.reports import notebook_html
 
 CARD = "model_card.json"
 FAILURE = "failure.json"  # instead of a model that could not be made: the reason

@@ -4,10 +4,11 @@ import json
 import os
 from typing import Any, Generic, TypeVar
 
+from tfopt.artifacts import notebook_html
 from tfopt.artifacts.base import Artifact
 from tfopt.errors import ComponentError
 from tfopt.formatting import amount, change, data_size, ratio, title
-from tfopt.reports import notebook_html, report_schema
+from tfopt.reports import report_schema
 from tfopt.reports.benchmark_report import BenchmarkReport, ModelBenchmark
 from tfopt.reports.comparison_report import ComparisonReport
 from tfopt.reports.decision_report import BlessingReport, DecisionReport

@@ -3,9 +3,8 @@
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from tfopt.artifacts import Artifact, Decision
+from tfopt.artifacts import Artifact, Decision, notebook_html
 from tfopt.formatting import duration
-from tfopt.reports import notebook_html
 
 running_step: ContextVar[str] = ContextVar("running step", default="")  # of a thread next to others; log lines name it
 
