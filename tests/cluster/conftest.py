@@ -17,6 +17,7 @@ from tests.cluster import kubeflow
 from tests.cluster.kubeflow import KEYS, address_of, apply, kubectl
 from tests.cluster.node import FOLDER, what_is_missing
 from tests.cluster.submission import Submission
+from tests.kfp_backend.runs import upload_rows
 
 
 @pytest.fixture(scope="session")
@@ -59,11 +60,7 @@ def bucket() -> Any:
 @pytest.fixture
 def data(store, tmp_path) -> tuple[Path, str]:
     """Return a file of nine lines, and its address in the bucket of the runs."""
-    file = tmp_path / "rows.csv"
-    file.write_text("row\n" * 9)
-    key = f"inputs/{tmp_path.name}/rows.csv"
-    store.upload_file(str(file), "mlpipeline", key)
-    return file, f"minio://mlpipeline/{key}"  # KFP has an endpoint for this scheme without a configuration
+    return upload_rows(store, tmp_path, "minio")  # KFP has an endpoint for this scheme without a configuration
 
 
 @pytest.fixture

@@ -63,6 +63,15 @@ def write_pipeline(folder: Path, text: str) -> str:
     return str(folder / f"{name}.py")
 
 
+def upload_rows(store, folder: Path, scheme: str) -> tuple[Path, str]:
+    """Write a file of nine lines, and upload it; return the file and its address."""
+    file = folder / "rows.csv"
+    file.write_text("row\n" * 9)
+    key = f"inputs/{folder.name}/rows.csv"
+    store.upload_file(str(file), "mlpipeline", key)
+    return file, f"{scheme}://mlpipeline/{key}"
+
+
 def content(store, uri: str) -> dict[str, str]:
     """Return the files at an address by relative path."""
     bucket, _, key = uri.partition("://")[2].partition("/")

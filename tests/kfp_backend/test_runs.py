@@ -8,7 +8,7 @@ from kfp import dsl
 from kfp.compiler import Compiler
 
 from tests.kfp_backend.backend import NAMESPACE
-from tests.kfp_backend.runs import COUNTS, FAILING, VALUES, content, run_locally, write_pipeline
+from tests.kfp_backend.runs import COUNTS, FAILING, VALUES, content, run_locally, upload_rows, write_pipeline
 from tfopt.cli.main import main
 from tfopt.kfp import Steps, submit
 
@@ -18,11 +18,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 @pytest.fixture
 def data(store, tmp_path) -> tuple[Path, str]:
     """Return a file of nine lines, and its address in the bucket of the runs."""
-    file = tmp_path / "rows.csv"
-    file.write_text("row\n" * 9)
-    key = f"inputs/{tmp_path.name}/rows.csv"
-    store.upload_file(str(file), "mlpipeline", key)
-    return file, f"s3://mlpipeline/{key}"
+    return upload_rows(store, tmp_path, "s3")
 
 
 @pytest.fixture
