@@ -118,7 +118,11 @@ class QuantizableModel(MixedModel[bytes]):
             used = min(COMPENSATED, used, key=measured.__getitem__)
         if used != COMPENSATED:
             self._rounded = {}
-        return {"used": used, "degradation": {name: pair[0] for name, pair in measured.items()}, "rounding": facts}
+        parts = {
+            part: {name: pair[place] for name, pair in measured.items()}
+            for place, part in enumerate(("degradation", "noise"))
+        }
+        return {"used": used, **parts, "rounding": facts}
 
     def _round_kernels(self) -> tuple[Mapping[str, NDArray[np.float32]], JsonObject]:
         try:
