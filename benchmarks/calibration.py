@@ -177,9 +177,11 @@ def compare_int4(name: str, model: Path, examples: Path, count: int, folder: Pat
     from tfopt.conversion.onnx.saved_model_export import convert_saved_model
 
     parameters = TFLiteConversion(precision="int4", calibration_count=count, tolerance=100.0)
+    start = time.process_time()
     facts: Any = EXPORTERS[0].export(model, examples, folder / "int4", **vars(parameters))
     scales = facts["weight_scales"]
     cells = [f"{way} {scales['noise'][way]:.4f} ({part:.1%})" for way, part in scales["degradation"].items()]
+    cells.append(f"all in {time.process_time() - start:.1f} s")
     parent, records = runtimes.load(SavedModel(model)), Examples(examples)
     sampled, _ = sample_inputs(records, parent.inputs, parameters)
     feed = list(split_batches(sampled, parent.inputs, 1))

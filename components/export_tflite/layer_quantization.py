@@ -101,20 +101,21 @@ class QuantizableModel(MixedModel[bytes]):
         No scale is best for all models: one for the largest weight of a channel costs the others their precision.
         Kernels that cannot be rounded with compensation have the best scale.
         """
-        measured, worst = {}, (1.0, float("inf"))
-        for self._scales in SCALES:
+
+        def measure_file() -> tuple[float, float]:
             try:
-                measured[str(self._scales.value)] = measure(self.quantize())
+                return measure(self.quantize())
             except ComponentError:  # some find the scale 0 for a channel of zeros, which LiteRT does not load
-                measured[str(self._scales.value)] = worst
+                return 1.0, 1.0
+
+        measured = {}
+        for self._scales in SCALES:
+            measured[str(self._scales.value)] = measure_file()
         self._scales = min(SCALES, key=lambda scales: measured[scales.value])
         used = str(self._scales.value)
         self._rounded, facts = self._round_kernels()
         if self._rounded:
-            try:
-                measured[COMPENSATED] = measure(self.quantize())
-            except ComponentError:
-                measured[COMPENSATED] = worst
+            measured[COMPENSATED] = measure_file()
             used = min(COMPENSATED, used, key=measured.__getitem__)
         if used != COMPENSATED:
             self._rounded = {}
