@@ -38,7 +38,7 @@ def test_options_of_components_exist(page: Path):
             names = {name.replace("_", "-") for name in [*component.inputs, *component.outputs, *component.parameters]}
             names |= {"beam-pipeline-arg"} if component.beam else set()
             names |= {"detailed-exitcode"} if "drift" in component.outputs else set()
-            unknown = {name for name in options(words) if name.removeprefix("no-") not in names}
+            unaccepted = {name for name in options(words) if name.removeprefix("no-") not in names}
             assert not unknown, words
 
 
@@ -47,13 +47,13 @@ def test_options_of_other_commands_exist():
     for add_command in COMMANDS.values():
         add_command(choices)
     everywhere = {"--debug", "--log-format"}
-    known = {name: everywhere | set(parser._option_string_actions) for name, parser in choices.choices.items()}
+    accepted = {name: everywhere | set(parser._option_string_actions) for name, parser in choices.choices.items()}
     shown = [words for page in PAGES for words in commands(page) if words[0] == "tfopt" and words[1:2]]
     unknown = {
         option
         for words in shown
         for option in options(words)
-        if f"--{option}" not in known.get(words[1], {f"--{option}"})
+        if f"--{option}" not in accepted.get(words[1], {f"--{option}"})
     }
     assert unknown == {"epoch"}  # in docs/adoption.md, about an error message
 
