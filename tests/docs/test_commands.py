@@ -38,7 +38,7 @@ def test_options_of_components_exist(page: Path):
             names = {name.replace("_", "-") for name in [*component.inputs, *component.outputs, *component.parameters]}
             names |= {"beam-pipeline-arg"} if component.beam else set()
             names |= {"detailed-exitcode"} if "drift" in component.outputs else set()
-            unaccepted = {name for name in options(words) if name.removeprefix("no-") not in names}
+            unknown = {name for name in options(words) if name.removeprefix("no-") not in names}
             assert not unknown, words
 
 
