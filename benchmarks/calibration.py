@@ -192,8 +192,8 @@ def compare_int4(name: str, model: Path, examples: Path, count: int, folder: Pat
 
     start = time.process_time()
     try:
-        (folder / "gptq").write_bytes(quantize_by_gptq(model, parameters, feed))
-        cells.append(f"GPTQ of ai-edge-quantizer {describe_file(TFLiteModel(folder / 'gptq'), start)}")
+        (folder / "gptq.tflite").write_bytes(quantize_by_gptq(model, parameters, feed))
+        cells.append(f"GPTQ of ai-edge-quantizer {describe_file(TFLiteModel(folder / 'gptq.tflite'), start)}")
     except Exception as error:
         cells.append(f"GPTQ of ai-edge-quantizer: {first_line(error)[:80]}")
     print("|", " | ".join([name, "LiteRT", *cells]), "|", flush=True)

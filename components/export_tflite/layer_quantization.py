@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite.parameters import Rule
-from tfopt.components.export_tflite.weight_rounding import replace_kernels, round_kernels
+from tfopt.components.export_tflite.rounded_kernels import replace_kernels, round_kernels
 from tfopt.conversion.activation_ranges import Histogram, Method, select_ranges
 from tfopt.conversion.mixed_precision import BITS, ERROR_RECORDS, Layer, MixedModel
 from tfopt.conversion.sensitivity_table import describe_kernel

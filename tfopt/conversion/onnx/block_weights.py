@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper
 from onnxruntime import InferenceSession
 
 from tfopt.conversion.onnx.node_order import subgraphs
-from tfopt.conversion.weight_rounding import Floats, Grid, Rounded, draw_rows, round_layers
+from tfopt.conversion.rounded_weights import Floats, Grid, Rounded, draw_rows, round_layers
 from tfopt.data.batches import Batch
 from tfopt.value_types import JsonObject
 
@@ -86,7 +86,7 @@ def _attribute(node: onnx.NodeProto, name: str, default: float = 0) -> float:
 
 def _matrix(node: onnx.NodeProto, stored: Mapping[str, onnx.TensorProto]) -> Floats:
     """Return the matrix of a product as ``[inputs, outputs]``."""
-    matrix = numpy_helper.to_array(stored[node.input[1]])
+    matrix: Floats = numpy_helper.to_array(stored[node.input[1]])
     return matrix.T if _attribute(node, "transB") else matrix
 
 
@@ -118,7 +118,7 @@ def _block_steps(matrix: Floats, half: int = 8) -> Floats:
     """Return the step of each weight: the largest weight of a block has the level that only one sign has."""
     blocks = _blocks(matrix)
     largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=2, keepdims=True), axis=2)
-    return np.repeat(largest[..., 0] / -half, BLOCK, axis=1)[:, : len(matrix)].T
+    return np.asarray(np.repeat(largest[..., 0] / -half, BLOCK, axis=1)[:, : len(matrix)].T, np.float32)
 
 
 def _blocks(matrix: NDArray[np.floating]) -> NDArray[np.floating]:

@@ -25,8 +25,8 @@ from tfopt.conversion.mixed_precision import ERROR_RECORDS, Layer, MixedModel, c
 from tfopt.conversion.onnx import block_weights as onnx_block_weights
 from tfopt.conversion.onnx import float_part as onnx_float_part
 from tfopt.conversion.onnx.quantizer_names import shorten_names
+from tfopt.conversion.rounded_weights import Rounded
 from tfopt.conversion.sensitivity_table import Kernel, describe_kernel
-from tfopt.conversion.weight_rounding import Rounded
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError

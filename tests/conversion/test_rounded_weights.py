@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tfopt.conversion import weight_rounding
-from tfopt.conversion.weight_rounding import FEWEST, Grid, Moments, round_layers, round_weights
+from tfopt.conversion import rounded_weights
+from tfopt.conversion.rounded_weights import FEWEST, Grid, Moments, round_layers, round_weights
 
 GRID = Grid(-7, 7, lambda matrix: np.abs(matrix).max(axis=0) / np.float32(7), is_found_again=True)
 
@@ -81,7 +81,7 @@ def test_the_result_is_plain_rounding_where_other_records_do_not_agree(layer):
 
 def test_reasons_are_reported_and_layers_are_rounded_in_stages(layer, monkeypatch):
     weights, fitted, _ = layer
-    monkeypatch.setattr(weight_rounding, "MOST_INPUTS", 100)
+    monkeypatch.setattr(rounded_weights, "MOST_INPUTS", 100)
     stages = []
 
     def read(names, rounded):

@@ -11,7 +11,7 @@ from tests.components.exporters import TFLITE, write_split
 from tests.runtimes.formulas import saved
 from tfopt.components.export_tflite import layer_quantization, litert_converter
 from tfopt.components.export_tflite.parameters import TFLiteConversion
-from tfopt.components.export_tflite.weight_rounding import _find, _Tensors, replace_kernels, round_kernels
+from tfopt.components.export_tflite.rounded_kernels import _find, _Tensors, replace_kernels, round_kernels
 
 
 def stored_weights(content):

@@ -28,10 +28,10 @@ CLIPS = (1.0, 0.85, 0.72, 0.6, 0.45, 0.3, 0.15)  # steps, as multiples of those 
 BLOCK = 64  # rows whose errors are applied to the following rows at once
 WAITING = 1024  # rows of inputs that are multiplied at once
 JUDGED = 3  # one record of so many is not used to round, but to choose between the results
-FEWEST = 12  # records, of which the least error is chosen on four
+FEWEST = 12  # records: on four of them the least error is chosen
 STAGES = 8  # passes over the records; in each of them a part of the layers is rounded
 MOST_INPUTS = 4608  # of a layer, as of 3 x 3 x 512: the time grows with their third power
-ROWS = 256  # inputs of a layer in each record, of which neighbors are similar
+ROWS = 256  # inputs of a layer in each record, because neighbors are similar
 
 
 @dataclass(frozen=True)

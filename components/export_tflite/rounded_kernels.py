@@ -1,4 +1,4 @@
-"""Round the kernels of a float LiteRT file on calibration records; see `tfopt.conversion.weight_rounding`."""
+"""Round the kernels of a float LiteRT file on calibration records; see `tfopt.conversion.rounded_weights`."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from tensorflow.lite.tools.flatbuffer_utils import convert_object_to_bytearray
 
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite import flatbuffer
-from tfopt.conversion.weight_rounding import Floats, Grid, draw_rows, round_layers
+from tfopt.conversion.rounded_weights import Floats, Grid, draw_rows, round_layers
 from tfopt.data.batches import Batch
 from tfopt.value_types import JsonObject
 
