@@ -58,6 +58,16 @@ def test_a_quantizer_finds_the_grid_again_and_zeros_stay(layer):
     assert not result.weights[weights == 0].any()
 
 
+def test_grids_without_a_weight_at_the_end_are_not_used():
+    second = np.random.default_rng(5).normal(size=(200, 1))
+    rows = np.hstack([3 * second + 0.01, second]).astype(np.float32)
+    weights = np.float32([[2.55 / 7], [1]])  # 3 and 7 steps, whose error 3 and 6 steps compensate
+    moments = [measure(rows, rows, weights) for _ in range(2)]
+    free = round_weights(weights, *moments, Grid(-7, 7, GRID.steps))
+    assert free.integers.ravel().tolist() == [3, 6]
+    assert np.abs(round_weights(weights, *moments, GRID).integers).max() == 7
+
+
 def test_errors_of_earlier_layers_are_compensated(layer):
     weights, fitted, judged = layer
     draw = np.random.default_rng(3)
