@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from tfopt.cli.terminal.detection import print_error
@@ -121,6 +122,16 @@ def add_list_option(parser: argparse.ArgumentParser, option: str, metavar: str, 
 def add_json_option(parser: argparse.ArgumentParser, help: str = "print the result as JSON") -> None:
     """Add ``--json``."""
     parser.add_argument("--json", action="store_true", help=help)
+
+
+def add_skip_option(parser: argparse.ArgumentParser, code: int) -> None:
+    """Add ``--skip-unprofitable``, with the exit code of a skipped run."""
+    text = (
+        f"run nothing, and end with exit code {code}, if the expected saving of this run in a month is below its "
+        "expected cost. DRIFT is the result of check_drift about the served version, which must have decided nothing: "
+        "a run for the quality of the model is not skipped. Needs a price and a rate (docs/operate.md)"
+    )
+    parser.add_argument("--skip-unprofitable", type=Path, metavar="DRIFT", help=text)
 
 
 def check_positive(option: str, value: float | None) -> None:

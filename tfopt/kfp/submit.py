@@ -134,8 +134,22 @@ def start_run(server: Server, uploaded: Upload, name: str, options: Options) -> 
     return str(run.run_id)
 
 
-def wait_for_run(server: Server, run_id: str, start_timeout: float, seconds: float = 5.0) -> str:
-    """Log each change of state of a run and its steps until the run ends; return its final state.
+def find_last_run(server: Server, uploaded: Upload) -> Any:
+    """Return the newest run of a pipeline that succeeded, of the last 100 in its experiment; None if there is none."""
+    settings = {"namespace": server.namespace} if server.namespace else {}
+    with server.translated_errors("list runs"):
+        page = server.client.list_runs(
+            page_size=100, sort_by="created_at desc", experiment_id=uploaded.experiment, **settings
+        )
+        for run in page.runs or []:
+            reference = run.pipeline_version_reference
+            if str(run.state) == "SUCCEEDED" and reference and reference.pipeline_id == uploaded.pipeline:
+                return server.client.get_run(run.run_id)
+    return None
+
+
+def wait_for_run(server: Server, run_id: str, start_timeout: float, seconds: float = 5.0) -> Any:
+    """Log each change of state of a run and its steps until the run ends; return the run as the server describes it.
 
     A server that is temporarily unavailable is polled again; the run does not depend on this process.
 
@@ -162,7 +176,7 @@ def wait_for_run(server: Server, run_id: str, start_timeout: float, seconds: flo
             if state in _FINAL_STATES:
                 if state == "FAILED":
                     log.info("%s", pending.states_of_pods())
-                return state
+                return run
             pending.check(run)
             pause()
 
