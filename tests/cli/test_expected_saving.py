@@ -1,21 +1,19 @@
-"""Test which runs are skipped: the expected saving on simulated series of runs, and the commands with a real history."""
+"""Test which runs are skipped: the expected saving on simulated series of runs, and the command `tfopt run`."""
 
 import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.components.test_select_model_history import LITE, run
-from tfopt.artifacts import Model
+from tests.costly_runs import PIPELINE, write_drift
 from tfopt.cli.main import main
 from tfopt.model_store.run_history import CAPACITY, THROUGHPUT, ModelRecord, RunRecord, read_all_runs
 from tfopt.model_store.withdrawals import Change
 from tfopt.reports.decision_report import MeasurementConditions, QualityConditions, SpeedConditions
-from tfopt.reports.drift_report import ComparedSample, DriftReport
 from tfopt.run_records.expected_saving import FEWEST_RUNS, SKIPPED, ExpectedSaving, estimate_saving
 
 PRICE, RATE, NODE = 0.5, 1000.0, 0.5 * 730.5  # of a node for an hour and for a month
@@ -124,35 +122,6 @@ def test_runs_that_save_five_times_their_cost_go_on(series):
     assert len(ended) <= 1  # 0.7 % of such series, by Lundberg's equation r (1 - exp(-R)) = R with r = 5
 
 
-PIPELINE = '''
-from tests.toys import count, fail
-from tfopt import Input, Steps
-from tfopt.artifacts import Blessing, Files, Model
-
-
-def counting(
-    steps: Steps, data: Input[Files], model: Input[Model], blessing: Input[Blessing], *, destination: str, scale: float = 1.0,
-    price: float = 0.0, rate: float = 0.0,
-) -> None:
-    """Count, and fail.
-
-    Args:
-        steps: Adds the steps.
-        data: A file.
-        model: A model.
-        blessing: Its blessing.
-        destination: Where versions are pushed to.
-        scale: A factor.
-        price: Of a node.
-        rate: Of requests.
-    """
-    steps(count, data=data, scale=scale)
-    steps(fail, data=data)
-    steps.benchmark(baseline=model, candidates=[model], price=price, rate=rate, max_p99_ms=20.0)
-    steps.push_model(model=model, blessing=blessing, destination=destination)
-'''
-
-
 @pytest.fixture
 def words(tmp_path, monkeypatch) -> list[str]:
     """Return a command whose first step ran once, in a folder with a destination that has a version."""
@@ -174,30 +143,25 @@ def words(tmp_path, monkeypatch) -> list[str]:
     return [*words, "--set", "scale=2"]  # the first step then runs again
 
 
-def write_drift(decision: str = "nothing", **changes: str) -> list[str]:
-    """Write a result of check_drift about version 1, and return the option with it."""
-    samples = [ComparedSample("a", 500, 500)] * 2
-    facts = {"digest": Model.open("served/1").digest, "time": datetime.now(UTC).isoformat()} | changes
-    report = DriftReport(decision, [], "tflite", facts["digest"], None, *samples, 0.95, [], [], facts["time"])
-    Path("drift").mkdir(exist_ok=True)
-    Path("drift/drift.json").write_text(json.dumps({"schema_version": 1, **asdict(report)}))
-    return ["--skip-unprofitable", "drift"]
+def skipping(**changes: str) -> list[str]:
+    """Return the option with a result of check_drift about version 1."""
+    return ["--skip-unprofitable", str(write_drift(Path(), **changes))]
 
 
 def test_a_run_that_cannot_save_its_cost_is_skipped_before_the_first_step(words, capsys):
     before = Path("run/run.json").read_bytes()
     capsys.readouterr()
     for _ in range(2):
-        assert main([*words, *write_drift()]) == SKIPPED == 8
+        assert main([*words, *skipping()]) == SKIPPED == 8
         (line,) = capsys.readouterr().out.splitlines()
         assert line.startswith("skipped: the expected cost of this run is ")
         assert line.endswith(
-            "its expected saving 0 in a month at 10 requests per second: version 1 needs 1 node, and no model needs fewer"
+            "expected saving 0 in a month at 10 requests per second: version 1 needs 1 node, and no model needs fewer"
         )
     assert Path("run/run.json").read_bytes() == before
-    assert main([*words, *write_drift(), "--json"]) == SKIPPED
+    assert main([*words, *skipping(), "--json"]) == SKIPPED
     assert json.loads(capsys.readouterr().out) == {"skipped": line}
-    assert main(["plan", *words[1:], *write_drift()]) == 0
+    assert main(["plan", *words[1:], *skipping()]) == 0
     assert "skipped: the expected cost" in capsys.readouterr().out.replace("\n", " ")
     Path("run.yaml").write_text("skip_unprofitable: drift\n")
     assert main([*words, "-f", "run.yaml"]) == SKIPPED
@@ -213,9 +177,9 @@ def test_a_run_for_the_quality_of_the_model_is_never_skipped(words, capsys):
         ({"time": ""}, old),
     ):
         capsys.readouterr()
-        assert main(["plan", *words[1:], *write_drift(**changes)]) == 0
+        assert main(["plan", *words[1:], *skipping(**changes)]) == 0
         assert f"not skipped: {reason}" in capsys.readouterr().out.replace("\n", " ")
-    assert main([*words, *write_drift("retrain")]) == 1  # it ran, and its second step failed
+    assert main([*words, *skipping(decision="retrain")]) == 1  # it ran, and its second step failed
     error = capsys.readouterr().err
     assert "not skipped: check_drift decided retrain" in error and "expected: something else" in error
 
@@ -223,9 +187,9 @@ def test_a_run_for_the_quality_of_the_model_is_never_skipped(words, capsys):
 def test_a_run_that_pays_is_not_skipped(words, capsys):
     throughput = read_all_runs("served")[0].winner.metrics[THROUGHPUT]
     words[words.index("rate=10")] = f"rate={2.5 * throughput}"
-    assert main([*words, *write_drift()]) == 1
+    assert main([*words, *skipping()]) == 1
     assert "version 1 needs 3 nodes, 0 runs after the first push, and 5 are needed" in capsys.readouterr().err
-    assert main([*words, *write_drift()]) == 1  # the first step is reused, and costs nothing
+    assert main([*words, *skipping()]) == 1  # the first step is reused, and costs nothing
     assert "not skipped: its steps are reused, or there is no earlier time of them" in capsys.readouterr().err
 
 
@@ -238,4 +202,4 @@ def test_an_option_that_could_not_be_used_is_refused(words, capsys):
 
     assert "no-drift: no such file or folder" in refusal("--skip-unprofitable", "no-drift")
     words[words.index("rate=10")] = "rate=0"
-    assert "--skip-unprofitable without rate" in refusal(*write_drift())
+    assert "--skip-unprofitable without rate" in refusal(*skipping())

@@ -23,7 +23,10 @@ def data(store, tmp_path) -> tuple[Path, str]:
 
 @pytest.fixture
 def run_on_kfp(backend, tmp_path, monkeypatch, capsys):
-    """Return a function that runs ``tfopt submit --wait``; it returns the exit code and the run's id."""
+    """Return a function that runs ``tfopt submit --wait``; it returns the exit code and the run's id.
+
+    Its attribute ``facts`` has all that the last command printed.
+    """
     monkeypatch.setattr(submit.time, "sleep", backend.pause)
     monkeypatch.setattr("kfp.client.Client._LOCAL_KFP_CONTEXT", str(tmp_path / "no-context.json"))
 
@@ -32,7 +35,8 @@ def run_on_kfp(backend, tmp_path, monkeypatch, capsys):
             code = main(
                 ["submit", write_pipeline(tmp_path, pipeline), "--endpoint", backend.url, "--wait", "--json", *words]
             )
-        return code, json.loads(capsys.readouterr().out)["run"]
+        run.facts = json.loads(capsys.readouterr().out)
+        return code, run.facts["run"]
 
     return run
 
@@ -72,6 +76,18 @@ def test_unchanged_steps_are_reused_unless_their_source_may_have_changed(backend
         assert ran == (["tests.toys:add"] if reused else ["tests.toys:count", "tests.toys:count", "tests.toys:add"])
         assert states[1]["first"] == ("CACHED" if reused else "COMPLETE")
         assert states[1]["total"] == "COMPLETE"
+
+
+def test_a_run_costs_the_time_of_its_steps_except_of_cached_ones(run_on_kfp, data):
+    words = ["--set", f"data={data[1]}", "--set", "limit=9", "--kfp-option", "data:reuse=yes", "--price", "3600"]
+    seconds = []
+    for _ in range(2):
+        assert run_on_kfp(COUNTS, *words)[0] == 0
+        assert run_on_kfp.facts["cost"]["is_bound"]
+        seconds.append(run_on_kfp.facts["cost"]["total"])  # at a price of 1 for a second
+    everything, total = seconds
+    assert 3 <= everything <= 60
+    assert 0 < total < everything  # `first` and `second` are cached, `total` is not
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,9 @@ def _submit(arguments: argparse.Namespace) -> int:
     from tfopt.kfp.submit import find_last_run, start_run, wait_for_run  # imports KFP
 
     if costs and arguments.skip_unprofitable:
-        decision = costs.decide_skip(find_last_run(server, uploaded), Drift.open(arguments.skip_unprofitable))
+        decision = costs.decide_skip(
+            find_last_run(server, uploaded), uploaded.tasks, Drift.open(arguments.skip_unprofitable)
+        )
         if decision.skip:
             print(json.dumps({"skipped": decision.text}, indent=1) if arguments.json else indented(decision.text))
             return SKIPPED
@@ -149,7 +151,7 @@ def _submit(arguments: argparse.Namespace) -> int:
             return 130
         facts["state"] = str(run.state)
         if costs:
-            cost = costs.of(run)
+            cost = costs.of(run, uploaded.tasks)
             facts["cost"] = asdict(cost)
             if not arguments.json:
                 print(*map(indented, describe_cost(cost)), sep="\n")

@@ -39,12 +39,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Upload:
-    """A DAG on the server: the ids of its experiment, pipeline and version, and the parameters of its runs."""
+    """A DAG on the server: the ids of its experiment, pipeline and version, the parameters of its runs, and its tasks.
+
+    The names of the tasks are KFP's, by the ids of the steps.
+    """
 
     experiment: str
     pipeline: str
     version: str
     parameters: dict[str, object]
+    tasks: dict[str, str]
 
     def settings(self, options: Options) -> dict[str, object]:
         """Return the arguments of the client's calls that start runs of it, now or at the times of a schedule."""
@@ -67,13 +71,13 @@ def upload(
     check_images(dag, values, [step["image"] for step in placed.values()])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "pipeline.yaml")
-        compiler.compile_pipeline(dag, file, images, options, sources=values)
+        tasks = compiler.compile_pipeline(dag, file, images, options, sources=values)
         version = f"{tfopt.__version__}-{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
         pipeline_id = _pipeline_id(server, name, dag.description)
         version_id = _version_id(server, file, pipeline_id, version)
     with server.translated_errors("create an experiment"):
         experiment_id = server.client.create_experiment(experiment or name, namespace=server.namespace).experiment_id
-    return Upload(experiment_id, pipeline_id, version_id, parameters)
+    return Upload(experiment_id, pipeline_id, version_id, parameters, tasks)
 
 
 def run_parameters(dag: Dag, values: Mapping[str, Any]) -> dict[str, object]:

@@ -55,24 +55,27 @@ class RunCosts:
         )
         self._before = _read_history(destinations[0]) if self._serving else ""
 
-    def of(self, run: Any) -> RunCost:
-        """Return the cost of a run that ended, as KFP's API describes it, and what its push saves."""
-        cost = self._pods(run)
+    def of(self, run: Any, tasks: Mapping[str, str]) -> RunCost:
+        """Return the cost of a run that ended, as KFP's API describes it, and what its push saves.
+
+        The tasks are KFP's names by the ids of the steps.
+        """
+        cost = self._pods(run, tasks)
         return _add_saving(cost, self._serving, self._before) if self._serving else cost
 
-    def decide_skip(self, last: Any, drift: Drift) -> SkipDecision:
+    def decide_skip(self, last: Any, tasks: Mapping[str, str], drift: Drift) -> SkipDecision:
         """Return whether to skip a run that costs as much as the last one, if there is one."""
         assert self._serving is not None  # checked with the options
         if isinstance(self._before, str):
             return SkipDecision(False, f"not skipped: {self._before}")
-        cost = self._pods(last) if last else RunCost(self._price, 0.0, 0.0)
+        cost = self._pods(last, tasks) if last else RunCost(self._price, 0.0, 0.0)
         return decide_skip(self._serving, drift, cost.hours * SECONDS_PER_HOUR, cost.total)
 
-    def _pods(self, run: Any) -> RunCost:
+    def _pods(self, run: Any, tasks: Mapping[str, str]) -> RunCost:
         """Return the cost of the pods. A step whose result is cached has a task of no time, or none."""
         hours = {True: 0.0, False: 0.0}
         for step, options in self._placed.items():
-            hours[_has_gpu(options)] += _task_seconds(run, step) / SECONDS_PER_HOUR
+            hours[_has_gpu(options)] += _task_seconds(run, tasks[step]) / SECONDS_PER_HOUR
         total = hours[False] * self._price + hours[True] * (self._gpu_price or self._price)
         gpu_price = self._gpu_price if hours[True] else None
         return RunCost(
@@ -84,10 +87,10 @@ def _has_gpu(options: Mapping[str, str]) -> bool:
     return options.get("gpu", "0") != "0"
 
 
-def _task_seconds(run: Any, step: str) -> float:
-    """Return the time from the start of a step's task to its end, or the end of the run if it was stopped with it."""
+def _task_seconds(run: Any, name: str) -> float:
+    """Return the time from the start of a task to its end, or the end of the run if it was stopped with it."""
     details = (run.run_details.task_details if run.run_details else None) or []
-    tasks = [task for task in details if _name(str(task.display_name)) == _name(step) and str(task.state) != "SKIPPED"]
+    tasks = [task for task in details if task.display_name == name and str(task.state) != "SKIPPED"]
     starts = [task.start_time for task in tasks if task.start_time]
     ends = [end for task in tasks if (end := task.end_time)]
     if not starts:
@@ -96,10 +99,6 @@ def _task_seconds(run: Any, step: str) -> float:
     if end is None or end < min(starts):  # Argo's time of a task that did not end is that of the year 1
         end = run.finished_at or min(starts)
     return max(0.0, float((end - min(starts)).total_seconds()))
-
-
-def _name(text: str) -> str:
-    return text.lower().replace("_", "-")  # KFP's names of tasks have hyphens
 
 
 def _read_history(destination: str) -> list[RunRecord] | str:
