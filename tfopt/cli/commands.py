@@ -44,9 +44,9 @@ from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.kfp.container_entry import run_step
 from tfopt.reports import report_schema
-from tfopt.run_records.expected_saving import SKIPPED, SkipDecision, decide_skip, find_price
 from tfopt.run_records.run_cost import describe_cost
 from tfopt.run_records.run_record import find_run
+from tfopt.run_records.unprofitable_runs import SKIPPED, SkipDecision, decide_skip, find_price
 from tfopt.storage import remote_files
 from tfopt.telemetry.delivery import exported
 from tfopt.value_types import JsonObject

@@ -28,9 +28,9 @@ from tfopt.formatting import indented
 from tfopt.kfp.images import Images
 from tfopt.kfp.placement import place_steps
 from tfopt.kfp.pod_options import KUBEFLOW, VERTEX, Options, parse_time
-from tfopt.run_records.expected_saving import SKIPPED, find_price
 from tfopt.run_records.kubeflow_cost import RunCosts
 from tfopt.run_records.run_cost import describe_cost
+from tfopt.run_records.unprofitable_runs import SKIPPED, find_price
 
 log = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ from tfopt.dag.dag import Dag
 from tfopt.errors import ComponentError
 from tfopt.model_store.run_history import RunRecord, read_all_runs
 from tfopt.model_store.withdrawals import is_served, read_changes
-from tfopt.run_records.expected_saving import (
+from tfopt.run_records.run_cost import RunCost, add_saving, server_values
+from tfopt.run_records.unprofitable_runs import (
     ServingPrice,
     SkipDecision,
     decide_skip,
     destinations_of,
     served_runs,
 )
-from tfopt.run_records.run_cost import RunCost, add_saving, server_values
 from tfopt.serving.load_generator import SECONDS_PER_HOUR
 from tfopt.storage import remote_files
 
@@ -116,8 +116,8 @@ def _add_saving(cost: RunCost, serving: ServingPrice, before: Sequence[RunRecord
     after = _read_history(serving.destination)
     if isinstance(before, str) or isinstance(after, str):
         return replace(cost, unknown=before if isinstance(before, str) else str(after))
-    known = {run.decision for run in before}
-    new = [run for run in after if run.decision not in known]
+    earlier = {run.decision for run in before}
+    new = [run for run in after if run.decision not in earlier]
     if len(new) > 1:
         return replace(cost, unknown=f"{len(new)} runs wrote to {serving.destination} meanwhile")
     changes = read_changes(serving.destination)

@@ -14,7 +14,7 @@ from tfopt.cli.main import main
 from tfopt.model_store.run_history import CAPACITY, THROUGHPUT, ModelRecord, RunRecord, read_all_runs
 from tfopt.model_store.withdrawals import Change
 from tfopt.reports.decision_report import MeasurementConditions, QualityConditions, SpeedConditions
-from tfopt.run_records.expected_saving import FEWEST_RUNS, SKIPPED, ExpectedSaving, estimate_saving
+from tfopt.run_records.unprofitable_runs import FEWEST_RUNS, SKIPPED, ExpectedSaving, estimate_saving
 
 PRICE, RATE, NODE = 0.5, 1000.0, 0.5 * 730.5  # of a node for an hour and for a month
 HERE = MeasurementConditions(QualityConditions("classification", "label", "eval"), SpeedConditions("a cpu", 1, [1]))

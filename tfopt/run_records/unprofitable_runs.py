@@ -40,7 +40,7 @@ class ServingPrice:
 
 @dataclass(frozen=True)
 class ExpectedSaving:
-    """What the next run is expected to save in a month; None if nothing is known about it."""
+    """The expected saving of the next run in a month; None if nothing is known about it."""
 
     value: float | None
     reason: str
@@ -48,7 +48,7 @@ class ExpectedSaving:
 
 @dataclass(frozen=True)
 class SkipDecision:
-    """Whether a run is skipped, and why."""
+    """The decision to skip a run or not, and its reason."""
 
     skip: bool
     text: str
