@@ -2,10 +2,12 @@
 
 import json
 import random
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.components.test_select_model_history import LITE, run
@@ -203,3 +205,69 @@ def test_an_option_that_could_not_be_used_is_refused(words, capsys):
     assert "no-drift: no such file or folder" in refusal("--skip-unprofitable", "no-drift")
     words[words.index("rate=10")] = "rate=0"
     assert "--skip-unprofitable without rate" in refusal(*skipping())
+
+
+OPTIMIZE = '''
+from tfopt import Group, Input, Steps
+from tfopt.artifacts import Examples, SavedModel
+from tfopt.pipelines.optimize import Selection, make_candidates, select_and_push
+
+
+def digits(
+    steps: Steps, model: Input[SavedModel], examples: Input[Examples], *, selection: Group[Selection]
+) -> dict[str, object]:
+    """Optimize a model.
+
+    Args:
+        steps: Adds the steps.
+        model: A model.
+        examples: Its examples.
+        selection: Parameters of the selection.
+    """
+    candidates = make_candidates(steps, model, examples, ("tflite float32",))
+    return select_and_push(steps, model, candidates, examples, selection)
+'''
+
+
+def write_requests(images: np.ndarray) -> str:
+    Path("requests.jsonl").write_text(
+        "\n".join(json.dumps({"instances": [{"image": image.reshape(8, 8, 1).tolist()}]}) for image in images)
+    )
+    return "requests.jsonl"
+
+
+@pytest.mark.nightly  # minutes: a real run, its version, and requests to it
+def test_a_weekly_run_is_skipped_until_the_requests_drift(digits_model, digits_examples, tmp_path, monkeypatch, capsys):
+    from sklearn.datasets import load_digits
+
+    monkeypatch.chdir(tmp_path)
+    Path("digits.py").write_text(OPTIMIZE)
+    values = {"model": digits_model, "examples": digits_examples, "destination": tmp_path / "served", "rate": 20}
+    file = {"pipeline": "digits.py", "engine": "process", "price": 0.5, "skip_unprofitable": "drift"}
+    file["values"] = {name: str(value) for name, value in values.items()} | {
+        "price": 0.36,
+        "max_p99_ms": 10,
+        "seconds": 8,
+    }
+    Path("first.yaml").write_text(json.dumps({key: value for key, value in file.items() if key != "skip_unprofitable"}))
+    Path("weekly.yaml").write_text(json.dumps(file))
+    assert main(["run", "-f", "first.yaml"]) == 0
+    (pushed,) = read_all_runs("served")
+    if not any(map(pushed.pushed_model.undisturbed, (CAPACITY, THROUGHPUT))):
+        pytest.skip("other processes disturbed the measurement of the speed")
+
+    def check_drift(images: np.ndarray) -> int:
+        shutil.rmtree("drift", ignore_errors=True)
+        words = ["--model", "served/1", "--reference", str(digits_examples), "--recording", write_requests(images)]
+        return main(["check_drift", *words, "--drift", "drift", "--detailed-exitcode"])
+
+    images, labels = load_digits(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(images))[::-1]
+    assert check_drift(images[rows[:397]]) == 0
+    again = ["run", "-f", "weekly.yaml", "--set", "seconds=9"]  # benchmark and what follows run again
+    capsys.readouterr()
+    assert main(again) == SKIPPED
+    assert "version 1 needs 1 node, and no model needs fewer" in capsys.readouterr().out
+    assert check_drift(images[(labels == 3) | (np.arange(len(labels)) % 6 == 0)]) == 7
+    assert main(["plan", *again[1:]]) == 0
+    assert "not skipped: check_drift decided retrain" in capsys.readouterr().out.replace("\n", " ")
