@@ -124,8 +124,14 @@ def add_json_option(parser: argparse.ArgumentParser, help: str = "print the resu
     parser.add_argument("--json", action="store_true", help=help)
 
 
-def add_skip_option(parser: argparse.ArgumentParser, code: int) -> None:
-    """Add ``--skip-unprofitable``, with the exit code of a skipped run."""
+def add_cost_options(parser: argparse.ArgumentParser, code: int) -> None:
+    """Add ``--price``, and ``--skip-unprofitable`` with the exit code of a skipped run."""
+    text = (
+        "price of an hour of the machine of the run, on Kubeflow of a node: tfopt run, or submit --wait, ends with "
+        "what the run cost and, with a rate of requests, what its push saves in a month (default of tfopt run: the "
+        "price of a node that benchmark gets, if any)"
+    )
+    parser.add_argument("--price", type=float, help=text)
     text = (
         f"run nothing, and end with exit code {code}, if the expected saving of this run in a month is below its "
         "expected cost. DRIFT is the result of check_drift about the served version, which must have decided nothing: "

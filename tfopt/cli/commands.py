@@ -16,9 +16,9 @@ from tfopt.cli.arguments import (
     Subparsers,
     add_command,
     add_component_options,
+    add_cost_options,
     add_json_option,
     add_list_option,
-    add_skip_option,
     check_positive,
 )
 from tfopt.cli.completion import add_completion
@@ -143,12 +143,7 @@ def _add_run_options(parser: CommandParser, json_help: str, nargs: Literal["?"] 
         "(default: %(default)s, one after another). A step that measures time always runs alone"
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
-    text = (
-        "price of an hour of this machine: tfopt run ends with what it cost and, with a rate of requests, what its "
-        "push saves in a month (default: the price of a node that benchmark gets, if any)"
-    )
-    parser.add_argument("--price", type=float, help=text)
-    add_skip_option(parser, SKIPPED)
+    add_cost_options(parser, SKIPPED)
     text = (
         f"end with exit code {NOT_BLESSED} if no model meets the goals, so that a CI job fails; "
         f"with {UNDECIDED} if the machine was too busy to compare speeds, and no other model was selected and blessed"

@@ -12,9 +12,9 @@ from tfopt.artifacts import Drift
 from tfopt.cli.arguments import (
     Subparsers,
     add_command,
+    add_cost_options,
     add_json_option,
     add_list_option,
-    add_skip_option,
     check_positive,
 )
 from tfopt.cli.run_files.run_file import add_file_option
@@ -115,13 +115,8 @@ def add_submit(subparsers: Subparsers) -> None:
     parser.add_argument("--wait", action="store_true", help="print every change of state, until the run ends")
     text = "with --wait: exit with 1 if a pod has not started after this time, such as 10m (default: 1h)"
     parser.add_argument("--start-timeout", metavar="TIME", default="1h", help=text)
-    text = (
-        "price of an hour of a node: --wait then ends with what the run cost at most and, with a rate of requests, "
-        "what its push saves in a month"
-    )
-    parser.add_argument("--price", type=float, help=text)
+    add_cost_options(parser, SKIPPED)
     parser.add_argument("--gpu-price", type=float, help="price of an hour of a node with GPUs, for steps with one")
-    add_skip_option(parser, SKIPPED)
 
 
 def _submit(arguments: argparse.Namespace) -> int:
@@ -168,6 +163,8 @@ def _run_costs(arguments: argparse.Namespace) -> RunCosts | None:
         if arguments.skip_unprofitable:
             received = "--skip-unprofitable without --price"
             raise ComponentError(received, "the price of an hour of a node of the cluster", "add --price 0.40")
+        return None
+    if not arguments.wait and not arguments.skip_unprofitable:
         return None
     dag = _load_dag(arguments)
     values = {name: parameter.default for name, parameter in dag.parameters.items() if not parameter.required}
