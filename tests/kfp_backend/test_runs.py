@@ -11,6 +11,7 @@ from tests.kfp_backend.backend import NAMESPACE
 from tests.kfp_backend.runs import COUNTS, FAILING, VALUES, content, run_locally, upload_rows, write_pipeline
 from tfopt.cli.main import main
 from tfopt.kfp import Steps, submit
+from tfopt.kfp.client import Server
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
@@ -78,7 +79,7 @@ def test_unchanged_steps_are_reused_unless_their_source_may_have_changed(backend
         assert states[1]["total"] == "COMPLETE"
 
 
-def test_a_run_costs_the_time_of_its_steps_except_of_cached_ones(run_on_kfp, data):
+def test_a_run_costs_the_time_of_its_steps_except_of_cached_ones(backend, run_on_kfp, data):
     words = ["--set", f"data={data[1]}", "--set", "limit=9", "--kfp-option", "data:reuse=yes", "--price", "3600"]
     seconds = []
     for _ in range(2):
@@ -88,6 +89,14 @@ def test_a_run_costs_the_time_of_its_steps_except_of_cached_ones(run_on_kfp, dat
     everything, total = seconds
     assert 3 <= everything <= 60
     assert 0 < total < everything  # `first` and `second` are cached, `total` is not
+    server = Server(backend.url)
+    run = server.client.get_run(run_on_kfp.facts["run"])
+    ids = (
+        run.experiment_id,
+        run.pipeline_version_reference.pipeline_id,
+        run.pipeline_version_reference.pipeline_version_id,
+    )
+    assert submit.find_last_run(server, submit.Upload(*ids, {}, {})).run_id == run.run_id  # with an expected cost
 
 
 @pytest.mark.parametrize(
