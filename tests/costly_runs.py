@@ -38,11 +38,11 @@ def counting(
 '''
 
 
-def write_drift(folder: Path, decision: DriftDecision = "nothing", **changes: str) -> Path:
+def write_drift(folder: Path, decision: DriftDecision = "nothing", name: str = "drift", **changes: str) -> Path:
     """Write a result about version 1 of the destination ``served`` in a folder, and return its path."""
     samples = [ComparedSample("a", 500, 500)] * 2
     facts = {"digest": Model.open(folder / "served" / "1").digest, "time": datetime.now(UTC).isoformat()} | changes
     report = DriftReport(decision, [], "tflite", facts["digest"], None, *samples, 0.95, [], [], facts["time"])
-    (folder / "drift").mkdir(exist_ok=True)
-    (folder / "drift" / "drift.json").write_text(json.dumps({"schema_version": 1, **asdict(report)}))
-    return folder / "drift"
+    (folder / name).mkdir(exist_ok=True)
+    (folder / name / "drift.json").write_text(json.dumps({"schema_version": 1, **asdict(report)}))
+    return folder / name

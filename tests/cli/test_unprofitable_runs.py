@@ -181,6 +181,12 @@ def test_a_run_for_the_quality_of_the_model_is_never_skipped(words, capsys):
         capsys.readouterr()
         assert main(["plan", *words[1:], *skipping(**changes)]) == 0
         assert f"not skipped: {reason}" in capsys.readouterr().out.replace("\n", " ")
+    later = {"decision": "retrain", "time": (datetime.now(UTC) + timedelta(hours=1)).isoformat()}
+    for changes, skipped in (({"time": "2026-01-01T00:00:00+00:00"}, True), ({"digest": "another"}, True), ({}, False)):
+        write_drift(Path(), name="of another day", **later | changes)
+        assert main(["plan", *words[1:], *skipping()]) == 0
+        printed = capsys.readouterr().out.replace("\n", " ")
+        assert ("not skipped: check_drift decided retrain" not in printed) is skipped
     assert main([*words, *skipping(decision="retrain")]) == 1  # it ran, and its second step failed
     error = capsys.readouterr().err
     assert "not skipped: check_drift decided retrain" in error and "expected: something else" in error

@@ -143,8 +143,16 @@ def estimate_saving(runs: Sequence[RunRecord], changes: Changes, price: float, r
     return ExpectedSaving(saving, f"{nodes}; {history}, {without_push} of them without a push")
 
 
+def _newest_result(drift: Drift) -> Drift:
+    """Return the newest result about the same model in the same folder, which may have one for each day."""
+    digest = drift.load().digest
+    results = [Drift(file.parent) for file in drift.path.absolute().parent.glob(f"*/{Drift.file}")]
+    return max((each for each in results if each.load().digest == digest), key=lambda each: each.load().time)
+
+
 def _find_quality_reason(destination: str, drift: Drift, served: Sequence[RunRecord]) -> str:
     """Return why a run may be there for the quality of the model; empty if `check_drift` found no reason."""
+    drift = _newest_result(drift)
     report = drift.load()
     if report.decision != "nothing":
         return f"check_drift decided {report.decision} ({drift.path})"
