@@ -193,7 +193,7 @@ def select_and_push(
     return dict(selected.outputs)
 
 
-def replay_inputs(recording: Any, replaying: Replaying) -> dict[str, Any]:
+def replay_inputs(recording: Any, replaying: Replaying) -> dict[str, object]:
     """Return ``replay`` of `select_and_push`; without the recording, the runs of the pipeline have no such step."""
     names = ("goals", "slices", "seconds", "rate")
     return {"recording": recording, **{name: getattr(replaying, f"replay_{name}") for name in names}}

@@ -69,8 +69,8 @@ def retrain(
     inputs = {"module": module, "plan": plan, "start": start}
     examples, trained = prepare_and_train(steps, data, training, selection, **inputs)
     candidates = make_candidates(steps, trained, examples, FORMATS)
-    ended = {"module": module, "replay": replay_inputs(recording, replaying), "trained": trained}
-    return select_and_push(steps, trained, candidates, examples, selection, **ended)
+    replay = replay_inputs(recording, replaying)
+    return select_and_push(steps, trained, candidates, examples, selection, None, module, replay, trained=trained)
 
 
 def prepare_and_train(

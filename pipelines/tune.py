@@ -58,6 +58,6 @@ def tune(
         **values_of(selection, "seconds", "batch_sizes", "destination"),
         **values_of(search, "formats", "trials", "minutes"),
     ).outputs
-    ended = {"module": module, "replay": replay_inputs(recording, replaying)}
+    candidates, replay = [tuned["tuned"]], replay_inputs(recording, replaying)
     warm_start = {"trained": trained, "recipe": tuned["recipe"]}
-    return select_and_push(steps, trained, [tuned["tuned"]], examples, selection, **ended, **warm_start)
+    return select_and_push(steps, trained, candidates, examples, selection, None, module, replay, **warm_start)

@@ -55,8 +55,8 @@ def replay(
 
     rows = check_tested(tested, model)
     other = served or find_served(model, rows, test)
-    is_compared = isinstance(other, Model)
-    report = measure(model, other, recording, test, traffic, tested_reason(rows)) if is_compared else other
+    refusal = tested_reason(rows)
+    report = measure(model, other, recording, test, traffic, refusal) if isinstance(other, Model) else other
     replayed.write(report)
     (replayed.path / replayed.page).write_text(render_report(report), encoding="utf-8")
     fallbacks = [row for row in rows[1:] if row.digest != model.digest]

@@ -152,12 +152,12 @@ def served_versions(destination: str) -> dict[int, str]:
     if remote_files.is_remote(destination):
         names = [Path(name) for name in remote_files.list_names(remote_files.join(destination, RECORDS))]
         numbers = {int(name.stem) for name in names if name.stem.isdecimal() and name.suffix == POINTER}
-        found = {number: remote_files.join(destination, str(number)) for number in numbers}
+        addresses = {number: remote_files.join(destination, str(number)) for number in numbers}
     else:
         folder = remote_files.local_path(destination).absolute()
         names = [folder / name for name in remote_files.list_names(str(folder))]
-        found = {int(path.name): str(path) for path in names if _is_number(path.name) and path.is_dir()}
-    return {number: found[number] for number in sorted(found.keys() - hidden_versions(destination))}
+        addresses = {int(path.name): str(path) for path in names if _is_number(path.name) and path.is_dir()}
+    return {number: addresses[number] for number in sorted(addresses.keys() - hidden_versions(destination))}
 
 
 def _is_number(name: str) -> bool:
