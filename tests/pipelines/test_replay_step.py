@@ -102,7 +102,9 @@ def test_a_recording_decides_about_every_version_but_the_first(tmp_path, monkeyp
     assert "first.onnx is not pushed either: the requests were not replayed to it" in output
     assert run(second, usual) == 0
     assert f"pushed: {tmp_path}/pushed/2" in capsys.readouterr().out
-    assert newest("replay.json")["blessed"]
+    assert newest("replay.json")["reason"] == "0.0% of 300 answers disagree (0% to 1.5%)"
+    assert run(second, usual) == 0
+    assert newest("replay.json")["reason"].startswith("version 2 in pushed")  # the verdict on version 1 is not reused
     (tmp_path / "pushed" / "policy.yaml").unlink()
     assert run(first, None) == 0
     assert newest("pushed.json")["version"] == 3
