@@ -46,7 +46,8 @@ def find_served(model: Model, tested: list[ServedModel], test: ReplayTest) -> Mo
 def _has_files(served: Model, files: dict[str, Path]) -> bool:
     """Return True if a version has the files of a model; warm-up requests and the model card do not matter."""
     contents = {served.path / name: file for name, file in files.items() if file.name != CARD}
-    return all(file.is_file() and _digest(file) == _digest(source) for file, source in contents.items())
+    is_same = (file.is_file() and _digest(file) == _digest(source) for file, source in contents.items())
+    return bool(contents) and all(is_same)  # a model that could not be made has no files
 
 
 def _digest(file: Path) -> str:
