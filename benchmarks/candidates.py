@@ -113,7 +113,7 @@ def convert_lite(model: str, source: Source, feed: list[Batch] | None, bits: int
 
     if source.name not in ("LSTM", "GRU text"):
         return convert(model)
-    fixed = str(source.folder / "one record")
+    fixed = str(source.folder / f"{Path(model).name}, one record")
     if not Path(fixed).exists():
         loaded = tf.saved_model.load(model)
         signature = loaded.signatures["serving_default"]
