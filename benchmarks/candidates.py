@@ -21,7 +21,7 @@ from peer_models import BACKBONES, NETWORKS, build_compiled, read_splits, traini
 from tfopt.error_messages import first_line
 
 Batch = dict[str, Any]
-File = tuple[str, Callable[[Path], None]]  # the name of a file, and the function that writes it
+File = tuple[str, Callable[[Path], object]]  # the name of a file, and the function that writes it
 CALIBRATION = 200  # records, the default of tfopt's exporters
 # Random weights amplify rounding, so an int8 file of low agreement is compared too.
 LOOSE = {"calibration_count": 64, "tolerance": 100.0}
@@ -165,7 +165,7 @@ def onnx_runtime(source: Source) -> Iterator[File]:
     convert_onnx(source, floats)
     ort.quant_pre_process(str(floats), str(prepared), skip_symbolic_shape=True)
 
-    class Reader(ort.CalibrationDataReader):
+    class Reader(ort.CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
             self.batches = iter(source.feed)
 

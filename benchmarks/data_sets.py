@@ -117,7 +117,7 @@ def write_split(folder: Path, split: str, columns: dict[str, Any]) -> None:
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=flat.tolist()))
 
     file = folder / f"Split-{split}" / "data_tfrecord-00000-of-00001.gz"
-    file.parent.mkdir(parents=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(file), "GZIP") as writer:
         for row in zip(*columns.values(), strict=True):
             features = {name: feature(values) for name, values in zip(columns, row, strict=True)}

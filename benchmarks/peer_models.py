@@ -99,7 +99,7 @@ def write_labelled_examples(model: Path, folder: Path) -> None:
     with runtimes.load(SavedModel(model)) as plain:
         ((name, spec),) = plain.inputs.items()
         for split in ("train", *SPLITS):
-            values = draw.random((RECORDS, *spec.shape[1:]), np.float32)
+            values = draw.random((RECORDS, *(size or 1 for size in spec.shape[1:])), np.float32)
             (outputs,) = plain.run({name: values}).values()
             write_split(folder, split, {name: values, "label": outputs.argmax(axis=1)})
 
@@ -145,9 +145,9 @@ def read_texts() -> Arrays:
     for label, package in enumerate(PACKAGES):
         spec = importlib.util.find_spec(package)
         files = sorted(Path(spec.origin).parent.rglob("*.py")) if spec and spec.origin else []
-        found = [words for file in files if "test" not in str(file) for words in _read_docstrings(file)][:2000]
-        texts += found
-        labels += [label] * len(found)
+        documented = [words for file in files if "test" not in str(file) for words in _read_docstrings(file)][:2000]
+        texts += documented
+        labels += [label] * len(documented)
     counts = Counter(word for words in texts for word in words if word not in PACKAGES)
     numbers = {word: number for number, (word, _) in enumerate(counts.most_common(WORDS - 2), 2)}
     ids = np.zeros((len(texts), LENGTH), np.int32)

@@ -76,8 +76,8 @@ def main() -> None:
     result = load_results(options.json, settings, "models")
     for name in options.models:
         if name not in {model["model"] for model in result["models"]}:
-            kept = nullcontext(options.folder / name) if options.folder else tempfile.TemporaryDirectory()
-            with kept as folder:
+            place: Any = nullcontext(options.folder / name) if options.folder else tempfile.TemporaryDirectory()
+            with place as folder:
                 Path(folder).mkdir(parents=True, exist_ok=True)
                 model = compare_model(name, Path(folder), options)
             if not options.only_make:
@@ -112,11 +112,10 @@ def make_files(name: str, folder: Path, side: int | None) -> Row:
         with capture_library_logs(), preloading(is_run=True, will_fork=True):
             if not made.exists():
                 write_model(name, folder, side)
-                files, errors = [
-                    peers | own
-                    for peers, own in zip(convert_with_peers(name, folder), make_candidates(name, folder), strict=True)
-                ]
-                save_results(made, {"files": {file: str(path) for file, path in files.items()}, "errors": errors})
+                peers, errors = convert_with_peers(name, folder)
+                candidates, refusals = make_candidates(name, folder)
+                paths = {file: str(path) for file, path in (peers | candidates).items()}
+                save_results(made, {"files": paths, "errors": errors | refusals})
             content = json.loads(made.read_text())
             files = {file: Path(path) for file, path in content["files"].items()}
             content |= evaluate_files(folder, files, name in BACKBONES)

@@ -149,7 +149,7 @@ def write_examples(model: Path, folder: Path) -> None:
 
     draw = np.random.default_rng(0)
     with runtimes.load(SavedModel(model)) as plain:
-        shapes = {name: (32, *spec.shape[1:]) for name, spec in plain.inputs.items()}
+        shapes = {name: (32, *(size or 1 for size in spec.shape[1:])) for name, spec in plain.inputs.items()}
         columns = {
             name: draw.integers(0, WORDS, shape)
             if plain.inputs[name].dtype == "int32"
