@@ -22,16 +22,18 @@ from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.conversion.int8_overflow import needs_reduced_range
 
 
-def run_in_new_process(model: Model, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Return the outputs of a model, computed in a new process.
+def call_in_new_process(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a call in a new process.
 
-    With TensorFlow, ONNX Runtime and OpenVINO in one process, OpenVINO crashed in `malloc` in some runs of the suite.
+    OpenVINO crashed in `malloc` in the process of some tests in four of some fourteen runs of the suite, for an unknown
+    reason.
     """
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(_run, model, inputs).result()
+        return pool.submit(call, *arguments).result()
 
 
-def _run(model: Model, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+def run(model: Model, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Return the outputs of a model."""
     with runtimes.load(model) as runtime:
         return dict(runtime.run(inputs))
 
