@@ -55,6 +55,14 @@ def manifests() -> Path:
     return Path(os.environ[VARIABLE]) / "manifests"
 
 
+def what_is_missing() -> str | None:
+    """Return why KFP's servers cannot be started; None if they can."""
+    folder = Path(os.environ[VARIABLE])
+    absent = [name for name in PROGRAMS.values() if not (folder / name).is_file()]
+    absent += [f"manifests/{name}" for name in ("kfp", "argo") if not (folder / "manifests" / name).is_dir()]
+    return f"{VARIABLE}={folder}: no {', '.join(absent)} (tests/cluster/build.sh lists them)" if absent else None
+
+
 def kubectl(*words: str, text: str | None = None) -> str:
     """Return what kubectl prints; raise RuntimeError if it fails."""
     done = subprocess.run(["kubectl", *words], input=text, capture_output=True, text=True, check=False)

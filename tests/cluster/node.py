@@ -1,4 +1,4 @@
-"""One Kubernetes node for tests: ``python -m tests.cluster.node start|stop|enter COMMAND``, as root.
+"""One Kubernetes node for tests: ``python -m tests.cluster.node start|stop|enter COMMAND|test COMMAND``, as root.
 
 All programs and pods run in network, mount and process namespaces of their own (``unshare``), whose first process is
 `run`. When that process ends, however it ends, the kernel ends every other process and removes mounts, network
@@ -106,14 +106,27 @@ def _remove_cgroup(path: Path, seconds: float = 10) -> None:
             time.sleep(0.05)
 
 
-def enter(folder: Path, command: list[str]) -> None:
-    """Replace this process by a command in the node's namespaces, with its kubeconfig."""
+def enter(folder: Path, command: list[str]) -> int:
+    """Run a command in the node's namespaces, with its kubeconfig; return its exit code."""
     process = first_process(folder)
     if not process:
         raise SystemExit(f"no node runs in {folder}: make cluster-up")
-    os.environ["KUBECONFIG"] = str(folder / "admin.kubeconfig")
     spaces = [f"--target={process}", "--net", "--mount", "--pid", f"--wdns={Path.cwd()}"]
-    os.execvp("nsenter", ["nsenter", *spaces, *command])
+    environment = {**os.environ, "KUBECONFIG": str(folder / "admin.kubeconfig")}
+    return subprocess.run(["nsenter", *spaces, *command], env=environment, check=False).returncode
+
+
+def test(folder: Path, command: list[str]) -> int:
+    """Start the node, run a command in it, and stop it; do nothing where it cannot be started."""
+    stop(folder)
+    if reason := what_is_missing():
+        print(f"skipped: {reason}")
+        return 0
+    try:
+        start(folder)
+        return enter(folder, command)
+    finally:
+        stop(folder)
 
 
 class Node:
@@ -208,18 +221,21 @@ class Node:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def main(action: str, *command: str) -> None:
+def main(action: str, *command: str) -> int:
     if action == "start":
         start()
     elif action == "stop":
         stop()
     elif action == "enter":
-        enter(FOLDER, list(command))
+        return enter(FOLDER, list(command))
+    elif action == "test":
+        return test(FOLDER, list(command))
     elif action == "run":
         Node(Path(command[0])).run()
     else:
-        raise SystemExit(f"received: {action}; expected: start, stop, enter or run")
+        raise SystemExit(f"received: {action}; expected: start, stop, enter, test or run")
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

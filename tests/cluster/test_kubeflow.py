@@ -3,7 +3,8 @@
 import pytest
 
 from tests.cluster.conftest import set_values
-from tests.cluster.submission import containers
+from tests.cluster.kubeflow import NAMESPACE, apply, kubectl
+from tests.cluster.submission import Submission, containers
 from tests.cluster.test_pods import SECURITY
 from tests.kfp_backend.runs import COUNTS, VALUES, content, run_locally
 
@@ -28,11 +29,29 @@ def test_a_run_in_restricted_pods_writes_and_records_what_a_local_run_does(submi
         assert output["metadata"].get("count", 0) == expected["count"]
 
 
-def test_a_step_that_no_node_can_run_ends_the_wait_with_the_commands_that_show_why(submit, data):
-    words = set_values(f"data={data[1]}")
-    submitted = submit(COUNTS, *words, "--start-timeout", "20s", options=("first:node.pool=gpu",))
-    assert submitted.wait() == 1
-    assert "a pod of" in submitted.errors() and "--namespace kubeflow --selector pipeline/runid=" in submitted.errors()
+WAITING = {
+    "a node label that no node has": ("first:node.pool=gpu",),
+    "an image that is in no registry": ("first:image=registry.example/tfopt-tf:missing", "first:user=nonroot"),
+    "a GPU, without such a node": ("first:gpu=1", "first:image=gpu"),
+    "more than the quota": ("first:gpu=1", "first:image=gpu", "first:gpu_type=example.com/gpu"),
+}
+
+
+def test_a_step_whose_pod_cannot_start_ends_the_wait_with_the_commands_that_show_why(data, tmp_path):
+    hard = {"requests.example.com/gpu": "0"}
+    apply([{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": hard}}])
+    words = (*set_values(f"data={data[1]}"), "--start-timeout", "20s")
+    submissions = {}
+    for number, (name, options) in enumerate(WAITING.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        submissions[name] = Submission(folder, COUNTS, *words, options=options)
+    for name, submitted in submissions.items():
+        assert submitted.wait() == 1, name
+        errors = submitted.errors()
+        assert "a pod of" in errors and "--namespace kubeflow --selector pipeline/runid=" in errors, name
+        submitted.terminate()
+    kubectl("delete", "resourcequota", "none", "--namespace", NAMESPACE)
 
 
 def test_an_image_of_ones_own_without_a_user_is_refused_by_the_profile(submit, data):
