@@ -31,7 +31,7 @@ def describe_tensorflow(facts: JsonObject, log: str) -> JsonObject:
 def choose_cores(count: int) -> list[int]:
     """Choose cores to pin to, on different physical cores first; fewer if this process may not use so many.
 
-    A container's quota limits them too: beyond it the kernel stops all processes of the container for a part of the time.
+    A container's quota limits them too: beyond it, the kernel stops the container's processes for a part of the time.
     The highest numbers are preferred, because most other processes run on the lowest.
     """
     allowed = sorted(os.sched_getaffinity(0), reverse=True)

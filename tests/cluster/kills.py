@@ -48,7 +48,7 @@ RUNS = 3  # at a time
 
 @dataclass
 class Record:
-    """What was done so far, in a file that each kill and each end of a run changes."""
+    """Kills and ends of runs so far, in a file that each of them changes."""
 
     file: Path | None
     kills: collections.Counter[str] = field(default_factory=collections.Counter)
@@ -165,11 +165,11 @@ def rounds(kills: int, rng: random.Random, record: Record, folder: Path, store) 
         submissions = [started(retries=3) for _ in range(RUNS)]
         disturb(submissions, rng, record)
         for submitted in submissions:
-            found = defects(submitted, store)
-            record.defects += found
+            facts = defects(submitted, store)
+            record.defects += facts
             record.ends["succeeded" if submitted.process.returncode == 0 else "failed"] += 1
             record.write()
-            print(f"{submitted.run}: exit code {submitted.process.returncode}; {record}; {found}", flush=True)
+            print(f"{submitted.run}: exit code {submitted.process.returncode}; {record}; {facts}", flush=True)
     last = started(retries=0)
     failed = [] if last.wait() == 0 else [f"the run without kills failed: {last.errors()}"]
     record.defects += [*failed, *defects(last, store)]

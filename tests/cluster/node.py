@@ -19,6 +19,7 @@ from tests.cluster.images import REPOSITORY, write_images
 
 VARIABLE = "CLUSTER_BIN"
 FOLDER = Path("/tmp/tfopt-cluster")
+SDKS = FOLDER / "sdks"  # the oldest and the newest of KFP's that pyproject.toml allows
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "etcd", "pause")
 OF_DEBIAN = ("containerd", "runc", "ctr", "ip", "kubectl", "unshare", "nsenter")
 SERVICES = {"containerd", "dockerd", "crio", "kubelet"}
@@ -122,8 +123,12 @@ def test(folder: Path, command: list[str]) -> int:
     if reason := what_is_missing():
         print(f"skipped: {reason}")
         return 0
+    from tests.kfp_backend.runs import install_sdk
+
     try:
         start(folder)
+        for end in ("oldest", "newest"):
+            install_sdk(folder / SDKS.name / end, end)
         return enter(folder, command)
     finally:
         stop(folder)

@@ -1,4 +1,4 @@
-"""What the tests of the cluster say where programs are missing. These need no cluster."""
+"""Test the messages where programs of the cluster are missing; these need no cluster."""
 
 from pathlib import Path
 
