@@ -102,7 +102,7 @@ def hold(
     """
     (report.path / "half").write_text("half")
     content = b"x" * (megabytes << 20)
-    with tempfile.TemporaryFile() as temporary:
+    with tempfile.NamedTemporaryFile() as temporary:  # without a name it would not count as used by the container
         for _ in range(disk):
             temporary.write(b"x" * (1 << 20))
         temporary.flush()

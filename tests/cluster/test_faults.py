@@ -137,7 +137,7 @@ def test_a_step_that_is_killed_for_its_memory_fails_with_the_reason_and_complete
 
 
 def test_a_step_that_is_evicted_for_its_disk_fails_with_the_reason_and_completes_with_more(submit, store, data):
-    values = set_values(f"data={data[1]}", "disk=600", "seconds=90")
+    values = set_values(f"data={data[1]}", "disk=600", "seconds=60")
     limits = {"type": "Container", "default": {"ephemeral-storage": "300Mi"}}
     limits["defaultRequest"] = {"ephemeral-storage": "10Mi"}
     ranges = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "disk"}, "spec": {"limits": [limits]}}
