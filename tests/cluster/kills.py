@@ -9,29 +9,34 @@ With ``--record FILE`` a call that was ended goes on where it stopped.
 
 import argparse
 import collections
+import itertools
 import json
 import random
+import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
 from tests.cluster.conftest import bucket, set_values, wait_for
 from tests.cluster.submission import Submission
-from tests.cluster.test_faults import HOLD, processes
+from tests.cluster.test_faults import HOLD
 from tests.kfp_backend.runs import content
 
-VICTIMS = {
+VICTIMS = {  # by a part of the command line
     "step": "tests.toys:",
     "launcher": "/kfp-launcher/launch",
-    "driver": "/bin-of-image/driver",
+    "driver": "driver --type",
     "Argo's executor": "argoexec",
     "Argo's controller": "workflow-controller",
-    "KFP's API server": "/bin-of-image/apiserver",
+    "KFP's API server": " apiserver --config",
     "persistence agent": "persistence_agent",
     "kubelet": "/kubelet",
     "kube-apiserver": "/kube-apiserver",
@@ -42,7 +47,7 @@ VICTIMS = {
 }
 KEY = "kills/rows.csv"
 LIMIT = 900.0  # seconds of a run with kills
-PAUSE = 5.0  # seconds between two kills, on average
+PAUSE = 4.0  # seconds between two kills, on average
 RUNS = 3  # at a time
 
 
@@ -54,6 +59,7 @@ class Record:
     kills: collections.Counter[str] = field(default_factory=collections.Counter)
     ends: collections.Counter[str] = field(default_factory=collections.Counter)
     defects: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def read(cls, file: Path | None) -> Self:
@@ -62,66 +68,85 @@ class Record:
         counters = (collections.Counter(stored.get(name, {})) for name in ("kills", "ends"))
         return cls(file, *counters, stored.get("defects", []))
 
-    def write(self) -> None:
-        """Replace the file."""
-        if self.file:
-            staged = self.file.with_suffix(".new")
-            staged.write_text(json.dumps({"kills": self.kills, "ends": self.ends, "defects": self.defects}))
-            staged.replace(self.file)
+    def add(self, *, kill: str = "", end: str = "", defects: list[str] | None = None) -> None:
+        """Add a kill, or the end of a run, and replace the file."""
+        with self._lock:
+            self.kills += collections.Counter([kill] if kill else [])
+            self.ends += collections.Counter([end] if end else [])
+            self.defects += defects or []
+            if self.file:
+                staged = self.file.with_suffix(".new")
+                staged.write_text(json.dumps({"kills": self.kills, "ends": self.ends, "defects": self.defects}))
+                staged.replace(self.file)
 
     def __str__(self) -> str:
         runs = f"{self.ends.total()} runs ({dict(self.ends)})"
         return f"{self.kills.total()} kills in {runs}: {len(self.defects)} defects; {dict(self.kills)}"
 
 
-def kill_one(rng: random.Random) -> str | None:
-    """Kill a process of a random kind that runs; return the kind."""
-    name = rng.choice(list(VICTIMS))
+def kill_one(rng: random.Random) -> str:
+    """Kill a process of a random kind of those that run; return the kind, or nothing if it had ended."""
+    victims = collections.defaultdict(list)
+    for process in psutil.process_iter():
+        try:
+            command = f" {' '.join(process.cmdline())}"
+            for name, part in VICTIMS.items():
+                if process.pid != 1 and part in command and not has_stores(process):
+                    victims[name].append(process)
+        except psutil.Error:
+            continue
     try:
-        victims = [process for process in processes(VICTIMS[name]) if process.pid != 1 and not has_stores(process)]
-        if not victims:
-            return None
-        rng.choice(victims).kill()
-    except psutil.Error:
-        return None
+        name = rng.choice(list(victims))
+        rng.choice(victims[name]).kill()
+    except (psutil.Error, IndexError):
+        return ""
     return name
 
 
 def has_stores(process: psutil.Process) -> bool:
     """Return whether a process of containerd has the stores' pod, which would end with it."""
-    return any("moto.server" in child.cmdline() for child in process.children(recursive=True))
+    return "containerd-shim" in process.name() and any(
+        "moto.server" in child.cmdline() for child in process.children(recursive=True)
+    )
 
 
-def submit(folder: Path, number: int, retries: int) -> Submission:
-    """Submit a run with parameters that no other run has, so that it takes no result of another one."""
+def tried(read: Callable[[], Any]) -> Any:
+    """Return what a function returns; None if it raises, as gRPC, kubectl and JSON do while servers restart."""
+    try:
+        return read()
+    except Exception as error:
+        print(f"  {type(error).__name__}: {error}"[:200], flush=True)
+        return None
+
+
+def one_run(folder: Path, number: int, retries: int, store: Any) -> tuple[str, list[str]]:
+    """Submit a run with parameters that no other run has, so that it takes no result of another one; return its end."""
+    folder.mkdir()
     words = set_values(f"data=minio://mlpipeline/{KEY}", f"seconds={5 + number / 1000}")
-
-    def submitted() -> Submission | None:
-        try:
-            return Submission(folder, HOLD, *words, options=(f"retries={retries}",))
-        except (AssertionError, RuntimeError, ValueError, KeyError):  # a server is being started again
-            return None
-
-    return wait_for(submitted, 300)
+    submitted = wait_for(lambda: tried(lambda: Submission(folder, HOLD, *words, options=(f"retries={retries}",))), 600)
+    try:
+        code = submitted.wait(LIMIT)
+    except subprocess.TimeoutExpired:
+        return "not ended", [f"{submitted.run}: not ended after {LIMIT:.0f} s"]
+    return ("failed" if code else "succeeded"), defects(submitted, store)
 
 
-def disturb(submissions: list[Submission], rng: random.Random, record: Record) -> None:
-    """Kill processes until the runs end, or until their limit of time."""
-    end = time.monotonic() + LIMIT
-    while time.monotonic() < end and any(submitted.process.poll() is None for submitted in submissions):
-        time.sleep(rng.expovariate(1 / PAUSE))
-        if kind := kill_one(rng):
-            record.kills[kind] += 1
-            record.write()
-
-
-def defects(submitted: Submission, store) -> list[str]:
+def defects(submitted: Submission, store: Any) -> list[str]:
     """Return what is wrong after the end of a run."""
-    if submitted.process.poll() is None:
-        submitted.process.kill()
-        return [f"{submitted.run}: not ended after {LIMIT:.0f} s"]
     wrong = []
-    tasks = wait_for(lambda: tasks_of(submitted), 180)
+    ended = ("Succeeded", "Failed")
+
+    def has_ended() -> bool:
+        return all(pod["status"]["phase"] in ended for pod in submitted.all_pods())
+
+    try:
+        wait_for(lambda: tried(has_ended), 300, pause=3)
+    except TimeoutError:
+        wrong.append("pods run after the end")
+    try:
+        tasks = wait_for(lambda: tried(submitted.tasks), 120, pause=3)
+    except TimeoutError:  # it ended before its first task
+        tasks = {}
     for step, output, count in (("first", "report", 36), ("total", "total", 36)):
         task = tasks.get(step)
         recorded = task["outputs"].get(output) if task else None
@@ -132,48 +157,18 @@ def defects(submitted: Submission, store) -> list[str]:
             report = json.loads(files.get("report.json", "{}"))
             if report.get("count") != count:
                 wrong.append(f"{step}: complete, with {files}")
-    if submitted.process.returncode == 0 and {"first", "total"} - set(tasks):
-        wrong.append(f"succeeded without {sorted({'first', 'total'} - set(tasks))}")
-    try:
-        wait_for(lambda: not submitted.running_pods(), 300)
-    except TimeoutError:
-        wrong.append(f"pods run after the end: {submitted.running_pods()}")
+        if not (task and task["state"] == "COMPLETE") and submitted.process.returncode == 0:
+            wrong.append(f"succeeded, with {step}: {task}")
     return [f"{submitted.run}: {fact}" for fact in wrong]
 
 
-def tasks_of(submitted: Submission) -> dict | None:
-    """Return the recorded tasks; None while a server is being restarted."""
-    try:
-        return submitted.tasks()
-    except Exception as error:  # gRPC, kubectl and JSON each raise their own while servers restart
-        print(f"  {type(error).__name__}: {error}"[:200], flush=True)
-        return None
-
-
-def rounds(kills: int, rng: random.Random, record: Record, folder: Path, store) -> None:
-    """Start runs and kill processes until there were enough kills; then one run without kills."""
-    number = 0
-
-    def started(retries: int) -> Submission:
-        nonlocal number
-        number += 1
-        place = folder / str(number)
-        place.mkdir()
-        return submit(place, record.ends.total() + number, retries)
-
+def runs(kills: int, record: Record, folder: Path, numbers: Iterator[int], store: Any) -> None:
+    """Run one run after the other until there were enough kills."""
     while record.kills.total() < kills:
-        submissions = [started(retries=3) for _ in range(RUNS)]
-        disturb(submissions, rng, record)
-        for submitted in submissions:
-            facts = defects(submitted, store)
-            record.defects += facts
-            record.ends["succeeded" if submitted.process.returncode == 0 else "failed"] += 1
-            record.write()
-            print(f"{submitted.run}: exit code {submitted.process.returncode}; {record}; {facts}", flush=True)
-    last = started(retries=0)
-    failed = [] if last.wait() == 0 else [f"the run without kills failed: {last.errors()}"]
-    record.defects += [*failed, *defects(last, store)]
-    record.write()
+        number = next(numbers)
+        end, wrong = one_run(folder / str(number), number, 3, store)
+        record.add(end=end, defects=wrong)
+        print(f"run {number} {end} {wrong}: {record}", flush=True)
 
 
 def main() -> int:
@@ -184,13 +179,22 @@ def main() -> int:
     parser.add_argument("--record", type=Path)
     options = parser.parse_args()
     record = Record.read(options.record)
-    rng = random.Random(options.seed + record.kills.total())
+    rng, numbers = random.Random(options.seed + record.kills.total()), itertools.count(record.ends.total() + 1)
     store = bucket()
-    with tempfile.TemporaryDirectory() as temporary:
-        file = Path(temporary, "rows.csv")
-        file.write_text("row\n" * 9)
-        store.upload_file(str(file), "mlpipeline", KEY)
-        rounds(options.kills, rng, record, Path(temporary), store)
+    with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(RUNS) as threads:
+        folder = Path(temporary)
+        (folder / "rows.csv").write_text("row\n" * 9)
+        store.upload_file(str(folder / "rows.csv"), "mlpipeline", KEY)
+        working = [threads.submit(runs, options.kills, record, folder, numbers, store) for _ in range(RUNS)]
+        while record.kills.total() < options.kills and not any(each.done() for each in working):
+            time.sleep(rng.expovariate(1 / PAUSE))
+            if kind := kill_one(rng):
+                record.add(kill=kind)
+        for each in working:
+            each.result()
+        number = next(numbers)
+        end, wrong = one_run(folder / str(number), number, 0, store)
+        record.add(defects=[*wrong, *([] if end == "succeeded" else [f"the run without kills {end}"])])
     print(record)
     return 1 if record.defects else 0
 
