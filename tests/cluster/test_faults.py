@@ -8,7 +8,6 @@ hang, which is harder on clients than refused ones.
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,12 +111,6 @@ def check_no_pod_runs(submitted: Submission) -> None:
     wait_for(lambda: all(pod["status"]["phase"] in ended for pod in submitted.all_pods()), 120)
 
 
-def reasons(submitted: Submission) -> str:
-    """Return what the command prints that the user gets."""
-    (line,) = [line for line in submitted.errors().splitlines() if line.startswith("the reason of each pod: ")]
-    return subprocess.run(line.partition(": ")[2], shell=True, check=True, capture_output=True, text=True).stdout
-
-
 @pytest.mark.parametrize("retries", [0, 2])  # Argo starts a pod again that was deleted by others
 def test_a_deleted_pod_is_started_again(submit, store, data, retries):
     submitted, pod = started(submit, data, options=(f"retries={retries}",))
@@ -130,7 +123,7 @@ def test_a_step_that_is_killed_for_its_memory_fails_with_the_reason_and_complete
     options = ("data:reuse=yes",)  # with the same inputs: a failed step must not be a cached result
     submitted = submit(HOLD, *values, options=(*options, "first:memory=512Mi"))
     check_failed(submitted)
-    assert "OOMKilled" in reasons(submitted)
+    assert "OOMKilled" in submitted.reasons()
     again = submit(HOLD, *values, options=(*options, "first:memory=2Gi"))
     check_completed(again, store)
     assert again.tasks()["first"]["state"] == "COMPLETE"
@@ -147,7 +140,7 @@ def test_a_step_that_is_evicted_for_its_disk_fails_with_the_reason_and_completes
         check_failed(submitted)
     finally:
         kubectl("delete", "limitrange", "disk", "--namespace", NAMESPACE)
-    assert "ephemeral local storage usage exceeds the total limit" in reasons(submitted)
+    assert "ephemeral local storage usage exceeds the total limit" in submitted.reasons()
     again = submit(HOLD, *values, options=("data:reuse=yes",))
     check_completed(again, store)
     assert again.tasks()["first"]["state"] == "COMPLETE"

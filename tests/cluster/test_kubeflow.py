@@ -1,5 +1,7 @@
 """Pipelines of tfopt on KFP's servers and Argo's controller, in pods under the profile ``restricted``."""
 
+import re
+
 import pytest
 
 from tests.cluster.conftest import set_values
@@ -29,11 +31,11 @@ def test_a_run_in_restricted_pods_writes_and_records_what_a_local_run_does(submi
         assert output["metadata"].get("count", 0) == expected["count"]
 
 
-WAITING = {
-    "a node label that no node has": ("first:node.pool=gpu",),
-    "an image that is in no registry": ("first:image=registry.example/tfopt-tf:missing", "first:user=nonroot"),
-    "a GPU, without such a node": ("first:gpu=1", "first:image=gpu"),
-    "more than the quota": ("first:gpu=1", "first:image=gpu", "first:gpu_type=example.com/gpu"),
+WAITING = {  # by what the commands of the message show
+    "didn't match Pod's node affinity/selector": ("first:node.pool=gpu",),
+    "registry.example/tfopt-tf:missing": ("first:image=registry.example/tfopt-tf:missing", "first:user=nonroot"),
+    "Insufficient nvidia.com/gpu": ("first:gpu=1", "first:image=gpu"),
+    "exceeded quota: none": ("first:gpu=1", "first:image=gpu", "first:gpu_type=example.com/gpu"),
 }
 
 
@@ -42,14 +44,15 @@ def test_a_step_whose_pod_cannot_start_ends_the_wait_with_the_commands_that_show
     apply([{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": hard}}])
     words = (*set_values(f"data={data[1]}"), "--start-timeout", "20s")
     submissions = {}
-    for number, (name, options) in enumerate(WAITING.items()):
+    for number, (cause, options) in enumerate(WAITING.items()):
         folder = tmp_path / str(number)
         folder.mkdir()
-        submissions[name] = Submission(folder, COUNTS, *words, options=options)
-    for name, submitted in submissions.items():
-        assert submitted.wait() == 1, name
-        errors = submitted.errors()
-        assert "a pod of" in errors and "--namespace kubeflow --selector pipeline/runid=" in errors, name
+        submissions[cause] = Submission(folder, COUNTS, *words, options=options)
+    for cause, submitted in submissions.items():
+        assert submitted.wait() == 1, cause
+        commands = re.findall(r"`(kubectl describe .*?)`", submitted.errors())
+        assert "a pod of" in submitted.errors() and len(commands) == 2, cause
+        assert any(cause in kubectl(*command.split()[1:]) for command in commands), cause
         submitted.terminate()
     kubectl("delete", "resourcequota", "none", "--namespace", NAMESPACE)
 
@@ -59,3 +62,4 @@ def test_an_image_of_ones_own_without_a_user_is_refused_by_the_profile(submit, d
     options = ("first:image=registry.example/mine:1",)
     submitted = submit(COUNTS, *words, "--start-timeout", "20s", options=options)
     assert submitted.wait() == 1
+    assert "runAsNonRoot != true" in submitted.reasons()
