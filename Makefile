@@ -12,8 +12,6 @@ run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 
 # Else each process of the tests compiles the library and the test files again.
 unexport PYTHONDONTWRITEBYTECODE
-# Huge pages for all objects, for virtual machines with slow memory (docs/benchmarks.md, Minutes). Python's own allocator
-# cannot ask for them, glibc's can.
 # One process more than cores: tests wait for child processes, servers and disks for a quarter of their time.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 # No new process for one that crashed: the run ends with the name of the test, where pytest-xdist 3.8 would wait for ever.

@@ -69,7 +69,7 @@ LEAST = 11  # days that have room for every fault but "wrong labels"
 HISTORY = 5  # from this day on there is a history, which a model with wrong labels is compared with
 DISK = 64 << 20  # bytes of the disk of the served versions
 ROOM = 200 << 10  # bytes that are free on it while it is full
-GROWTH = 1.5  # of anything on the disk, after as many decided days as executions remain
+GROWTH = 1.5  # of anything on the disk, in the second half of the month
 BROKEN = {
     "missing": "5 % of the temperatures are missing",
     "class": "3 % of the labels are of a new class",
@@ -604,14 +604,17 @@ def broken_promises(days: Sequence[Day], watched: Sequence[dict[str, int]]) -> l
 
 
 def growth(days: Sequence[Day]) -> list[str]:
-    """Return a line for each folder that still grew after as many decided days as results of them remain."""
+    """Return a line for each folder that still grew in the second half of the month.
+
+    The first half has as many results as remain, and versions of small and large formats, a withdrawn one, a canary.
+    """
     decided = [day.number for day in days if day.done]
     if len(decided) <= KEEP:
         return []
     lines = []
     for name in ("runs", "metadata", "served"):
-        sizes = [day.bytes[name] for day in days]
-        before, after = max(sizes[: decided[KEEP - 1]]), max(sizes[decided[KEEP - 1] :])
+        sizes, first = [day.bytes[name] for day in days], max(decided[KEEP - 1], len(days) // 2)
+        before, after = max(sizes[:first]), max(sizes[first:], default=0)
         if after > GROWTH * before:
             lines.append(f"{name} grew from {data_size(before)} to {data_size(after)}")
     return lines

@@ -60,6 +60,7 @@ METRICS = (
     MetricRow("size_gzipped", "files", unit="bytes", title="gzipped size"),
     MetricRow("memory", "process", unit="bytes"),
     MetricRow("load", "clock", unit="s"),
+    MetricRow("cold_start", "clock", unit="s"),
     MetricRow("error", "parity"),
     MetricRow("agreement", "parity", True, unit="%"),
 )

@@ -8,12 +8,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.benchmark.measured_model import MeasuredModel
+from tfopt.components.benchmark.measured_model import MeasuredModel, RoundLoad
 from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, RuntimeConfig
 from tfopt.components.benchmark.parameters import Settings
 from tfopt.measurement.interim_looks import SPREAD_ERROR, LookSchedule, standard_error
 from tfopt.measurement.speedup import speedup
-from tfopt.reports.benchmark_report import UNSTABLE, SpeedupEstimate
+from tfopt.reports.benchmark_report import UNSTABLE, ColdStart, SpeedupEstimate
 
 # Two models whose ratio is known to be within this difference are not measured further: no decision depends on it.
 EQUIVALENCE = 0.01
@@ -34,16 +34,55 @@ def compare(
     ``systematic_error`` is the relative difference that all of these rounds may share; None if their runtimes decide.
     """
     times = _common_times(other, model, batch_size)
+    error = _systematic_error(model, other) if systematic_error is None else systematic_error
+    loads = [each.round_loads(batch_size) for each in (other, model)]
+    return _compare_rounds(times, loads, error, min_effect, schedule)
+
+
+def compare_starts(models: Sequence[MeasuredModel], settings: Settings, schedule: LookSchedule) -> dict[str, ColdStart]:
+    """Compare the times from the start of loading to the end of the first call, by the name of the model.
+
+    Each round starts every model in a new process. The files are in the page cache then.
+    """
+    started = [model for model in models if not model.error and model.starts]
+    baseline = next((model for model in started if model.is_baseline), None)
+    if baseline is None:
+        return {}
+
+    def ratio(model: MeasuredModel, other: MeasuredModel, min_effect: float) -> SpeedupEstimate | None:
+        if model is other:
+            return None
+        rounds = min(len(model.starts), len(other.starts))
+        times = np.array(other.starts[:rounds]), np.array(model.starts[:rounds])
+        loads = [each.round_loads(min(each.is_warm)) for each in (other, model)]
+        return _compare_rounds(times, loads, _systematic_error(model, other), min_effect, schedule)
+
+    ratios = {model.name: ratio(model, baseline, settings.min_effect) for model in started}
+    best = max(started, key=lambda model: ((own := ratios[model.name]) and own.value) or 1.0)
+    margin = max(EQUIVALENCE, settings.min_effect)
+    return {
+        model.name: ColdStart(float(np.median(model.starts)), ratios[model.name], ratio(model, best, margin))
+        for model in started
+    }
+
+
+def _compare_rounds(
+    times: tuple[NDArray[np.float64], NDArray[np.float64]],
+    loads: Sequence[Sequence[RoundLoad]],
+    systematic_error: float,
+    min_effect: float,
+    schedule: LookSchedule,
+) -> SpeedupEstimate:
+    """Compute a speedup from common rounds: the times of the other model and of the model, and the load by others."""
     rounds = len(times[0])
-    loads = [each.round_loads(batch_size)[:rounds] for each in (other, model)]
-    disturbed = np.array([any(load.is_disturbed for load in pair) for pair in zip(*loads, strict=True)])
+    disturbed = np.array([any(load.is_disturbed for load in pair) for pair in zip(*loads, strict=False)][:rounds])
     quiet = np.flatnonzero(~disturbed).tolist()
     waits = [float(np.mean([own[index].waited for index in quiet] or [0.0])) for own in loads]
     other_wait, own_wait = (wait if wait > LEAST_WAIT else 0.0 for wait in waits)
     return speedup(
         *times,
         min_effect=min_effect,
-        systematic_error=_systematic_error(model, other) if systematic_error is None else systematic_error,
+        systematic_error=systematic_error,
         error=schedule.errors[rounds],
         disturbed=disturbed,
         waits=(other_wait, own_wait),

@@ -134,6 +134,8 @@ class _Measurement:
             attempts += 1
 
     def _stop_decided(self, batch_size: int, schedule: LookSchedule) -> None:
+        if self._settings.objective == "cold_start":  # looks compare calls only
+            return
         look = Look.of(self._models, batch_size, self._settings, schedule)
         still_open = look.find_open()
         for model in [model for model in self._models if batch_size in model.open_sizes and model not in still_open]:
@@ -163,6 +165,7 @@ class _Measurement:
         model.process.renew()
         facts: ModelFacts = model.process.call("load", model.model.uri, model.model.signature, self._settings.threads)
         model.process.call("feed", str(self._input_file(facts.pop("inputs"))))
+        model.load_seconds = facts["load_seconds"]
         return facts
 
     def _warm_up(self, model: MeasuredModel, batch_size: int) -> None:
@@ -197,10 +200,13 @@ class _Measurement:
         A round that a model has already been measured in is replaced if this one is not disturbed. The baseline is in
         the group if it supports the batch size, and may take turns in several groups of a round.
         """
-        turn_seconds = self._settings.turn_seconds
+        turn_seconds, starts = self._settings.turn_seconds, dict[str, float]()
         for model in _remaining(group):
             with model.recording_failure():
-                model.process.call("prepare", batch_size, turn_seconds / 2)
+                first: FirstCall = model.process.call("prepare", batch_size, turn_seconds / 2)
+                if model.load_seconds is not None and batch_size == min(model.is_warm):
+                    starts[model.name] = model.load_seconds + first["seconds"]
+                model.load_seconds = None
         before = self._others.seconds()
         unrecorded = turn_seconds * UNRECORDED_SHARE
         bursts: dict[str, list[tuple[NDArray[np.int64], float]]] = defaultdict(list)
@@ -217,7 +223,7 @@ class _Measurement:
         for model in remaining:
             load = RoundLoad(waited[model.name], waited[baseline.name] if baseline else 0.0, elsewhere)
             paired = samples[baseline.name] if baseline and model is not baseline else None
-            model.record(batch_size, number, samples[model.name], paired, load)
+            model.record(batch_size, number, samples[model.name], paired, load, starts.get(model.name))
         if baseline:
             baseline.baseline_samples = baseline.samples
 

@@ -102,7 +102,7 @@ class LoadedNode:
 
     @property
     def guess(self) -> float:
-        """Return the capacity that the first search highest."""
+        """Return the highest capacity that the first search found."""
         return max(self.tried.values(), default=0.0)
 
     @property

@@ -53,6 +53,8 @@ class MeasuredModel:
     samples: dict[int, list[NDArray[np.int64]]] = field(default_factory=dict)
     # the same of the baseline, in the turns that it took with this model
     baseline_samples: dict[int, list[NDArray[np.int64]]] = field(default_factory=dict)
+    load_seconds: float | None = None  # of the process that made no call yet
+    starts: list[float] = field(default_factory=list)  # seconds of loading and first call of each round
     # for each batch size, what other processes did in each round
     loads: dict[int, list[RoundLoad]] = field(default_factory=dict)
 
@@ -96,8 +98,9 @@ class MeasuredModel:
         calls: NDArray[np.int64],
         baseline_calls: NDArray[np.int64] | None,
         load: RoundLoad,
+        start: float | None = None,
     ) -> None:
-        """Store the nanoseconds of the calls of a round, and of the baseline in these turns.
+        """Store the nanoseconds of the calls of a round and of the baseline in these turns, and the seconds of a start.
 
         The baseline takes turns with several groups of a round, so its calls are added. A disturbed round of another
         model is replaced if this one is not disturbed.
@@ -111,6 +114,8 @@ class MeasuredModel:
                 calls = np.concatenate([samples[number], calls])
         samples[number : number + 1] = [calls]
         loads[number : number + 1] = [load]
+        if start is not None:
+            self.starts[number : number + 1] = [start]
         if baseline_calls is not None:
             self.baseline_samples.setdefault(batch_size, [])[number : number + 1] = [baseline_calls]
 

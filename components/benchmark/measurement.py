@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tfopt.artifacts import Model, unique_names
 from tfopt.components.benchmark import results
-from tfopt.components.benchmark.comparison import Look
+from tfopt.components.benchmark.comparison import Look, compare_starts
 from tfopt.components.benchmark.inputs import Inputs
 from tfopt.components.benchmark.interleaving import measure_interleaved
 from tfopt.components.benchmark.load import LoadMeasurement, count_node_cores
@@ -53,6 +53,7 @@ def measure_models(
     baseline = measured[0]
     results.write_samples(measured, samples)
     looks = {size: Look.of(measured, size, settings, schedule) for size in settings.sizes}
+    starts = compare_starts(measured, settings, schedule)
     return BenchmarkReport(
         environment=environment,
         baseline=baseline.name,
@@ -69,7 +70,10 @@ def measure_models(
             "min_effect": settings.min_effect,
             "another_runtime": RUNTIME_DIFFERENCE,
         },
-        models=[results.summarize_model(model, looks, schedule, loads.get(model.name)) for model in measured],
+        models=[
+            results.summarize_model(model, looks, schedule, loads.get(model.name), starts.get(model.name))
+            for model in measured
+        ],
         split=settings.split if examples else None,
         load=LoadSettings(
             settings.max_p99_ms,

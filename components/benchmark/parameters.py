@@ -59,7 +59,8 @@ class Settings:
             baseline's, the interval is also widened by 2 %, the difference that two processes of a runtime may show.
         objective: The metric that the selected model shall be best at. Models are compared with the fastest one,
             which may take more rounds, at the largest batch size for throughput, and else at the smallest one. All are
-            compared with the baseline at every batch size.
+            compared with the baseline at every batch size. For cold_start, every model takes all rounds. Each round
+            begins with a new process: the time of loading it (its files are in memory) and of its first call counts.
         max_p99_ms: Also measure the capacity of a node: the most requests per second, of one example each, at which
             99 % of them are answered within so many milliseconds of their arrival (an open loop). Numbers of threads
             and instances that use all cores, and batches of waiting requests up to each of ``batch_sizes``, are tried

@@ -14,7 +14,7 @@ from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.formatting import data_size
 from tfopt.measurement.interim_looks import LookSchedule
 from tfopt.measurement.saturation import find_saturation
-from tfopt.reports.benchmark_report import MOST_DISTURBED, Latency, ModelBenchmark, NodeLoad
+from tfopt.reports.benchmark_report import MOST_DISTURBED, ColdStart, Latency, ModelBenchmark, NodeLoad
 from tfopt.runtimes import environment
 
 STABLE_SPREAD = 0.1  # of the middle half of the rounds, relative to their median; more is not stable
@@ -29,7 +29,11 @@ SCHEMA = pa.schema([
 
 
 def summarize_model(
-    model: MeasuredModel, looks: Mapping[int, Look], schedule: LookSchedule, load: NodeLoad | None
+    model: MeasuredModel,
+    looks: Mapping[int, Look],
+    schedule: LookSchedule,
+    load: NodeLoad | None,
+    cold_start: ColdStart | None,
 ) -> ModelBenchmark:
     """Return the measurements of one model; ``looks`` has the comparisons of all models by batch size."""
     sizes, file_sizes = list(model.samples), model.model.sizes()
@@ -66,6 +70,7 @@ def summarize_model(
             *(note for size in sizes for note in _instability(model, size)),
         ],
         load=load,
+        cold_start=cold_start,
     )
 
 

@@ -1,13 +1,8 @@
-"""Count the values of activations at the ends of their 8-bit range, in LiteRT and ONNX files.
-
-The file has the ranges: scale s and zero point z of each activation. A value q at the end of the levels is one that was
-cut off, or nearly. An end that stands for zero is not counted, since a ReLU cuts off there.
-"""
+"""Count the values of activations at the ends of their 8-bit range, in LiteRT and ONNX files."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +11,21 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts import Model, OnnxModel
 from tfopt.artifacts.models import SERVING_DEFAULT
+from tfopt.components.check_drift.graph_levels import open_openvino, open_saved_model
+from tfopt.components.check_drift.levels import FIXED, Levels, Shares
 from tfopt.data.batches import Batch
 from tfopt.runtimes.onnx import OnnxRuntime
-
-Shares = dict[str, float]
-# Operations with a range that is fixed: no data changes it.
-FIXED = {"SOFTMAX", "LOGISTIC", "TANH", "L2_NORMALIZATION", "LOG_SOFTMAX", "Softmax", "Sigmoid", "Tanh"}
-
-
-@dataclass(frozen=True)
-class Levels:
-    """The levels of an activation that stand for the ends of its range."""
-
-    name: str
-    ends: tuple[int, ...]
-
-    @classmethod
-    def of(cls, name: str, dtype: Any, zero_point: int) -> "Levels":
-        """Return the levels of a dtype."""
-        limits = np.iinfo(dtype)
-        lowest = -int(limits.max) if zero_point == 0 and limits.min else int(limits.min)  # symmetric
-        return cls(name, tuple(end for end in (lowest, int(limits.max)) if end != zero_point))
-
-    def share(self, values: NDArray[Any]) -> float:
-        """Return the share of values at the ends, or beyond the lower one."""
-        at_ends = [values <= end if end < 0 else values == end for end in self.ends]
-        return float(np.mean(np.any(at_ends, axis=0))) if values.size else 0.0
 
 
 @contextmanager
 def open_levels(model: Model) -> Iterator[Callable[[Batch], Shares] | None]:
     """Yield a function that returns the share of each activation for a record; None if the file has no 8-bit levels."""
-    counters = {"tflite": _open_tflite, "onnx": _open_onnx}
+    counters = {
+        "tflite": _open_tflite,
+        "onnx": _open_onnx,
+        "openvino": open_openvino,
+        "saved_model": open_saved_model,
+    }
     if model.format not in counters:
         yield None
         return

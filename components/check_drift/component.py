@@ -18,9 +18,9 @@ def check_drift(
     """Compare served requests with the examples of a model, and decide: nothing, recalibrate or retrain.
 
     Labels are not needed. Compared are each input (missing values, unknown categories, repeated values, distribution),
-    the answers (shares of classes, distribution of numbers), and, of int8 files of LiteRT and ONNX, the share of values
-    at the ends of the range of each activation, which the file has. Each change has an interval, and all of them hold
-    together with 95 % (Bonferroni). A change counts if its whole interval is beyond a limit.
+    the answers (shares of classes, distribution of numbers), and, of models in 8 bits, the share of values at the ends
+    of the range of each activation, which the model has. Each change has an interval, and all of them hold together
+    with 95 % (Bonferroni). A change counts if its whole interval is beyond a limit.
 
     ``retrain``: the requests have something that the model did not learn, or the answers of the float model changed,
     so that its relation to the labels may not hold any more. ``recalibrate``: none of that, but ranges of the int8

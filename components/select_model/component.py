@@ -28,14 +28,14 @@ def select_model(
     where lower is better), "latency min_improvement 20%", "accuracy max_degradation 0.01". The last two compare with
     the baseline, in the metric's unit or in percent of the baseline's value. Every measured metric can be named: those
     of the evaluation ("quality" is its main metric), and latency, latency_p90, latency_p99 (ms, batch size 1),
-    throughput (examples per second, largest batch size), size, size_gzipped, memory (bytes), load (s) and error
-    (largest difference to the baseline's output). With ``max_p99_ms``, `benchmark` also measures capacity (requests per
-    second of a node), with ``rate`` p99_at_rate (ms) and nodes, with ``price`` cost (of a million predictions). A
-    fourth kind, "accuracy max_regression 1%", compares every model, the baseline too, with the median of the models
-    selected in earlier blessed runs. It is missed only if the difference is significant, because those models were
-    evaluated on other data. Speed is compared with runs on the same CPU, threads and batch sizes.
-    "accuracy[label=3] max_degradation 1%" is a goal for one slice of the evaluation, the records whose label is 3;
-    "accuracy[city=*]" one for every city with at least ``slice_records`` records.
+    throughput (examples per second, largest batch size), size, size_gzipped, memory (bytes), load (s), cold_start (s,
+    loading and the first call) and error (largest difference to the baseline's output). With ``max_p99_ms``,
+    `benchmark` also measures capacity (requests per second of a node), with ``rate`` p99_at_rate (ms) and nodes, with
+    ``price`` cost (of a million predictions). A fourth kind, "accuracy max_regression 1%", compares every model, the
+    baseline too, with the median of the models selected in earlier blessed runs. It is missed only if the difference is
+    significant, because those models were evaluated on other data. Speed is compared with runs on the same CPU, threads
+    and batch sizes. "accuracy[label=3] max_degradation 1%" is a goal for one slice of the evaluation, the records whose
+    label is 3; "accuracy[city=*]" one for every city with at least ``slice_records`` records.
 
     Among the candidates that meet the goals and are significantly better than the baseline at the objective, the best
     is selected; of those that are indistinguishable from it, the smallest. Speed is compared by the ratio to the
@@ -45,8 +45,8 @@ def select_model(
     objective.
 
     On a machine that other processes use, `benchmark` may find a comparison *unstable*. Then it is no evidence: the
-    candidate misses each goal on latency, throughput or load, and is not significantly better in speed. Such speeds are
-    not compared with earlier runs, nor later runs with them.
+    candidate misses each goal on latency, throughput or loading, and is not significantly better in speed. Such speeds
+    are not compared with earlier runs, nor later runs with them.
 
     Args:
         baseline: The model that the candidates are compared with; always a candidate itself.

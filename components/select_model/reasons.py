@@ -275,7 +275,7 @@ def _not_significant(model: ModelMeasurements, baseline: ModelMeasurements, obje
 
 def _better(objective: str) -> str:
     words = {"latency": "faster", "throughput": "faster", "size": "smaller", "size_gzipped": "smaller when gzipped"}
-    words["cost"] = "cheaper"
+    words |= {"cost": "cheaper", "cold_start": "faster to start"}
     return words.get(objective, f"better in {formatting.title(objective)}")
 
 

@@ -1,6 +1,6 @@
 import logging
 
-from tfopt.artifacts import Examples, InfraBlessing, Model
+from tfopt.artifacts import Examples, Files, InfraBlessing, Model
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.reports.serving_report import ServingReport
@@ -13,6 +13,7 @@ def validate_serving(
     infra_blessing: Output[InfraBlessing],
     examples: Input[Examples] | None = None,
     fallback: Input[Model] | None = None,
+    recording: Input[Files] | None = None,
     *,
     test: Group[ServingTest],
 ) -> None:
@@ -33,19 +34,23 @@ def validate_serving(
         infra_blessing: ``infra_blessing.json``: the result for each model, with all checks and measurements.
         examples: Source of the requests, warm-up requests included; random values if missing.
         fallback: The parent that would be pushed instead of the model; tested independently.
+        recording: Recorded requests, in the forms that `replay` reads. Latency is measured with them, too, each sent at
+            its recorded time or, with a ``rate``, at those of ``arrivals``; from the beginning again where it ends.
         test: Layout, requests and limits.
 
     Raises:
         ComponentError: If a version differs from its manifest or signature, the layout cannot hold the format, the
-            examples do not fit the model, or the disk is full.
+            examples or the recording do not fit the model, the recording has no times and there is no rate, or the disk
+            is full.
     """
     from tfopt.components.validate_serving.server_check import validate  # imports NumPy
 
     if test.verify or test.public_key:
         verify_version(model.path, test.public_key)
-    served = [validate(model, examples, test)]
+    requests = recording.path if recording else None
+    served = [validate(model, examples, requests, test)]
     if fallback is not None:
-        served.append(validate(fallback, examples, test, is_fallback=True))
+        served.append(validate(fallback, examples, requests, test, is_fallback=True))
     for row in served:
         logging.getLogger(__name__).info("%s: %s", row.name, row.reason)
     result = served[0]

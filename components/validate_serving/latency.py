@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
@@ -11,9 +11,19 @@ from numpy.typing import NDArray
 
 from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.data.batches import Batch
+from tfopt.errors import ComponentError
 from tfopt.measurement.saturation import find_saturation
 from tfopt.reports.serving_report import ClientSweep, RateLatency, ServedLatency
-from tfopt.serving.load_generator import FEWEST, arrival_times, replicas_needed, send_open_loop
+from tfopt.serving.load_generator import (
+    FEWEST,
+    Arrivals,
+    Times,
+    arrival_times,
+    repeat_times,
+    replicas_needed,
+    send_open_loop,
+)
+from tfopt.serving.recordings.recorded_requests import Recording
 from tfopt.serving.servers import Client
 
 MOST_TIMES = 16  # as many replicas as the throughput needs, when the number of replicas is searched
@@ -37,36 +47,76 @@ def sweep(clients: Sequence[Client], batches: list[Batch], seconds: float) -> Cl
     return ClientSweep(latencies, find_saturation(rates))
 
 
-def measure_rate(clients: Sequence[Client], batches: list[Batch], test: ServingTest, throughput: float) -> RateLatency:
-    """Return percentiles of latency at the rate of the test, and how many replicas its limit needs.
+@dataclass(frozen=True)
+class Traffic:
+    """Requests, and the times at which they arrive at all replicas together."""
 
-    Each replica gets an equal share of the requests at random, so one of them is measured at that part of the rate.
+    batches: list[Batch]
+    rate: float  # requests per second
+    arrivals: Arrivals
+    times: Times | None = None  # recorded ones, in seconds from the first, in place of ``arrivals``
+
+    @classmethod
+    def at_rate(cls, batches: list[Batch], test: ServingTest) -> "Traffic | None":
+        """Return requests at the rate of the test; None if it has none."""
+        return cls(batches, test.rate, test.arrivals) if test.rate else None
+
+    @classmethod
+    def recorded(cls, recording: Recording, test: ServingTest) -> "Traffic":
+        """Return recorded requests, at their own times if the test has no rate.
+
+        Raises:
+            ComponentError: If there is neither a rate nor a duration of the recording.
+        """
+        batches, times = [request.inputs for request in recording.requests], recording.times
+        if at_rate := cls.at_rate(batches, test):
+            return at_rate
+        if times is None or times[-1] <= 0:
+            received = "a recording without times" if times is None else "a recording whose requests have one time"
+            fix = "record the times, or pass rate=300, for example"
+            raise ComponentError(f"{received}, and no rate", "requests with times, or a rate", fix)
+        return cls(batches, (len(times) - 1) / float(times[-1]), test.arrivals, times)
+
+    def part(self, replicas: int, seconds: float) -> tuple[NDArray[np.int64], Times]:
+        """Return the numbers and times of the requests that one of the replicas gets in some seconds."""
+        if self.times is None:
+            count = max(FEWEST, round(self.rate / replicas * seconds))
+            return np.arange(count), arrival_times(self.arrivals, self.rate / replicas, count)
+        count = max(FEWEST * replicas, int(np.searchsorted(self.times, seconds, side="right")))
+        chosen = np.flatnonzero(np.random.default_rng(0).random(count) < 1 / replicas)
+        return chosen, repeat_times(self.times, count)[chosen]
+
+
+def measure_rate(clients: Sequence[Client], traffic: Traffic, test: ServingTest, throughput: float) -> RateLatency:
+    """Return percentiles of latency under the traffic, and how many replicas the limit of the test needs.
+
+    Each replica gets an equal share of the requests at random, so one of them is measured with that part of them.
     ``throughput`` is what one replica answers per second without a pause.
     """
-    assert test.rate
-    rate, limit = test.rate, test.max_p99_ms
+    limit = test.max_p99_ms
 
     @cache
     def measure_part(replicas: int) -> RateLatency:
-        count = max(FEWEST, round(rate / replicas * test.seconds))
-        calls = [partial(_send_one, client, batches) for client in clients]
-        load = send_open_loop(calls, arrival_times(test.arrivals, rate / replicas, count))
+        numbers, times = traffic.part(replicas, test.seconds)
+        calls = [partial(_send_one, client, traffic.batches, numbers) for client in clients]
+        load = send_open_loop(calls, times)
         p50, p99 = (float(value) for value in np.percentile(load.latencies * 1e3, [50, 99]))
         delay = float(np.percentile(load.delays * 1e3, 99)) if len(load.delays) else None
-        return RateLatency(rate, test.arrivals, replicas, count, p50, p99, delay)
+        arrivals = traffic.arrivals if traffic.times is None else "recorded"
+        return RateLatency(traffic.rate, arrivals, replicas, len(times), p50, p99, delay)
 
     measured = measure_part(test.replicas)
-    if limit is None or measure(clients[:1], batches, test.seconds).p99_ms > limit:  # no queue can be shorter
+    if limit is None or measure(clients[:1], traffic.batches, test.seconds).p99_ms > limit:  # no queue can be shorter
         return measured
-    least = max(1, int(rate / throughput / 2))
+    least = max(1, int(traffic.rate / throughput / 2))
     needed = replicas_needed(
         lambda count: measure_part(count).p99_ms <= limit, least, MOST_TIMES * least + test.replicas
     )
     return replace(measured, replicas_needed=needed)
 
 
-def _send_one(client: Client, batches: list[Batch], number: int) -> None:
-    client(batches[number % len(batches)])
+def _send_one(client: Client, batches: list[Batch], numbers: NDArray[np.int64], position: int) -> None:
+    client(batches[int(numbers[position]) % len(batches)])
 
 
 def _measure(

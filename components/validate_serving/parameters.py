@@ -22,15 +22,16 @@ class ServingTest:
         sweep: Also measure 1, 2, 4, … clients, up to this number, and report from how many on throughput is saturated:
             more clients give less than 5 % more responses a second, with 99 % intervals.
         seconds: Duration of the latency measurement; with a sweep, for each number of clients as well. At a
-            rate, at least 100 requests are sent.
-        max_p99_ms: The largest allowed 99th percentile of latency with that many clients, or at the ``rate``, in
-            milliseconds; no limit by default.
+            rate, or the times of a ``recording``, at least 100 requests are sent.
+        max_p99_ms: The largest allowed 99th percentile of latency with that many clients, or at the ``rate`` or the
+            recorded times, in milliseconds; no limit by default.
         rate: Also send so many requests per second, whether or not earlier ones are answered (an open loop). Latency
             then counts from the arrival of a request, so that it contains the wait in the queue. At most
-            ``concurrency`` requests are served at the same time.
+            ``concurrency`` requests are served at the same time. With a ``recording`` it replaces the recorded times.
         arrivals: The times of these requests: ``poisson`` for the random times of many independent users, ``constant``
             for equal distances.
-        replicas: Number of servers among which the rate is divided. The report says how many the limit needs.
+        replicas: Number of servers among which the requests of the rate, or of the ``recording``, are divided at
+            random. The report says how many the limit needs.
         max_seconds: A model whose test takes longer, loading included, is not blessed.
         tolerance: The largest allowed difference in an output, as a fraction of its range. The default is 0.0001, or
             0.01 if the graph computes in float16, and 0.05 in bfloat16.

@@ -14,7 +14,7 @@ from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.artifacts.tensor_spec import TensorSpec, are_compatible, fixed_batch
-from tfopt.components.validate_serving.latency import measure, measure_rate, sweep
+from tfopt.components.validate_serving.latency import Traffic, measure, measure_rate, sweep
 from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
@@ -26,6 +26,7 @@ from tfopt.reports.serving_report import RateLatency, ServedModel
 from tfopt.runtimes import Runtime, environment
 from tfopt.serving import warm_up
 from tfopt.serving.layouts import resolve_layout, version_files, write_version
+from tfopt.serving.recordings.recorded_requests import Selection, read_recording
 from tfopt.serving.servers import Server, compare_signatures, find_server, limit_served_models, serve
 from tfopt.storage.remote_files import local_path
 
@@ -36,12 +37,14 @@ NAME = "model"  # the served name if there is no destination
 LOADING = 0.9  # of the time limit: the log of a server that is still loading then can be reported before the limit
 
 
-def validate(model: Model, examples: Examples | None, test: ServingTest, *, is_fallback: bool = False) -> ServedModel:
+def validate(
+    model: Model, examples: Examples | None, recording: Path | None, test: ServingTest, *, is_fallback: bool = False
+) -> ServedModel:
     """Return the entry of a model in the report.
 
     Raises:
-        ComponentError: If the test cannot be made: examples that do not fit, a full disk, or a layout that cannot hold
-            the format. The latter is a reason in the row of a fallback, which may never be needed.
+        ComponentError: If the test cannot be made: examples or a recording that do not fit, a full disk, or a layout
+            that cannot hold the format. The latter is a reason in the row of a fallback, which may never be needed.
     """
     layout = resolve_layout(model, test.layout)
     row = ServedModel(
@@ -61,7 +64,7 @@ def validate(model: Model, examples: Examples | None, test: ServingTest, *, is_f
             with limit_served_models((layout, model.format)):
                 result = run_in_child(
                     check_server,
-                    *(model, examples, test, row, root, time.monotonic() + LOADING * test.max_seconds),
+                    *(model, examples, recording, test, row, root, time.monotonic() + LOADING * test.max_seconds),
                     doing="serving the model",
                     environment=environment.read_variables(model),
                     limit_s=test.max_seconds,
@@ -96,7 +99,8 @@ def describe_rate(measured: RateLatency) -> str:
     """Return the rate of a measurement, and how many replicas it needs, in words."""
     replicas = f"{measured.replicas} replica{'s' if measured.replicas > 1 else ''}"
     needed = measured.replicas_needed
-    return f"at {measured.rate:g}/s by {replicas}{f' ({needed} needed)' if needed else ''}"
+    times = " at recorded times" if measured.arrivals == "recorded" else ""
+    return f"at {measured.rate:.4g}/s{times} by {replicas}{f' ({needed} needed)' if needed else ''}"
 
 
 def _summary(served: ServedModel) -> str:
@@ -112,12 +116,18 @@ def _summary(served: ServedModel) -> str:
 
 
 def check_server(
-    model: Model, examples: Examples | None, test: ServingTest, row: ServedModel, root: Path, deadline: float
+    model: Model,
+    examples: Examples | None,
+    recording: Path | None,
+    test: ServingTest,
+    row: ServedModel,
+    root: Path,
+    deadline: float,
 ) -> tuple[ServedModel, list[str]] | ComponentError:
     """Test a model, and return its row of the report, with results, and the faults.
 
     The model is laid out below ``root``, whose name is the one by which it is served. At the ``deadline``, a time of
-    `time.monotonic`, it must be loaded. An error of the examples is returned, not raised.
+    `time.monotonic`, it must be loaded. An error of the examples or the recording is returned, not raised.
 
     Raises:
         ComponentError: If the model cannot be loaded or laid out.
@@ -129,9 +139,13 @@ def check_server(
     try:
         size = fixed_batch(expected.inputs) or test.batch_size
         inputs, source = draw_inputs(examples, expected.inputs, records=test.requests * size)
+        requests = list(split_batches(inputs, expected.inputs, test.batch_size))
+        traffic = Traffic.at_rate(requests, test)
+        if recording:
+            recorded = read_recording(recording, expected.inputs, model.signature, Selection())
+            traffic = Traffic.recorded(recorded, test)
     except ComponentError as error:
         return error
-    requests = list(split_batches(inputs, expected.inputs, test.batch_size))
     row = replace(
         row,
         requests=len(requests),
@@ -147,7 +161,10 @@ def check_server(
         faults += compare_signatures(expected, server.inputs, server.outputs)
         if faults:  # requests need the right names
             return row, faults
-        return _check_responses(row, server, expected, requests, root / "1", test)
+        served, faults = _check_responses(row, server, expected, requests, root / "1", test)
+        if faults:
+            return served, faults
+        return _measure_latency(served, server, requests, traffic, test), []
 
 
 def _check_responses(
@@ -169,16 +186,21 @@ def _check_responses(
         message = error.received if isinstance(error, ComponentError) else first_line(error)
         return row, [f"a request fails: {message}"]
     row = replace(row, max_error=largest)
-    if faults:
-        return row, faults[:MAX_FAULTS]
+    return row, faults[:MAX_FAULTS]
+
+
+def _measure_latency(
+    row: ServedModel, server: Server, requests: list[Batch], traffic: Traffic | None, test: ServingTest
+) -> ServedModel:
     clients = [server.client() for _ in range(max(test.concurrency, test.sweep or 0))]
-    row = replace(row, latency=measure(clients[: test.concurrency], requests, test.seconds))
-    if test.rate and row.latency:
-        at_rate = measure_rate(clients[: test.concurrency], requests, test, row.latency.requests_per_second)
+    latency = measure(clients[: test.concurrency], requests, test.seconds)
+    row = replace(row, latency=latency)
+    if traffic:
+        at_rate = measure_rate(clients[: test.concurrency], traffic, test, latency.requests_per_second)
         row = replace(row, at_rate=at_rate)
     if test.sweep:
         row = replace(row, sweep=sweep(clients[: test.sweep], requests, test.seconds))
-    return row, []
+    return row
 
 
 def compare_outputs(

@@ -194,6 +194,7 @@ def test_the_report_has_the_machine_and_the_memory_of_the_runtime_alone(content)
     assert (baseline["format"], content["inputs"]["source"]) == ("tflite", "examples")
     assert 0 < baseline["load_seconds"] < 60
     assert 0 < baseline["first_call_seconds"] < 60
+    assert 0 < baseline["cold_start"]["seconds"] < 60
     assert baseline["sizes"]["raw"] > baseline["sizes"]["gzipped"] > 1000
     # This process has imported TensorFlow, which must not count as memory of the LiteRT model.
     assert baseline["runtime_memory_bytes"] < baseline["peak_memory_bytes"] < 150e6
@@ -232,6 +233,9 @@ def test_formats_are_measured_on_real_inputs_with_their_environment(formats, dig
         assert row["runtime_memory_bytes"] < row["peak_memory_bytes"]
     # This process has imported TensorFlow, which must not count as memory of the LiteRT model.
     assert rows[-1]["peak_memory_bytes"] < 150e6 < 300e6 < rows[0]["peak_memory_bytes"]
+    start = rows[-1]["cold_start"]
+    assert start["over_baseline"]["value"] > 2 and start["over_best"] is None
+    assert 0 < start["seconds"] < rows[0]["cold_start"]["seconds"]
     reported = content["environment"]
     assert reported["cpu"]["model"]
     assert reported["cpu"]["instruction_sets"]

@@ -8,9 +8,9 @@ import pytest
 
 from tfopt.artifacts import Model
 from tfopt.components.benchmark import comparison
-from tfopt.components.benchmark.comparison import Look, compare
+from tfopt.components.benchmark.comparison import Look, compare, compare_starts
 from tfopt.components.benchmark.component import benchmark
-from tfopt.components.benchmark.measured_model import MeasuredModel
+from tfopt.components.benchmark.measured_model import MeasuredModel, RoundLoad
 from tfopt.components.benchmark.parameters import Settings
 from tfopt.components.select_model.component import select_model
 from tfopt.measurement.goals import Objective
@@ -85,7 +85,7 @@ def test_the_objective_determines_the_batch_size():
 
 def test_other_objectives_than_throughput_have_the_measurements_for_latency():
     checked = [benchmark.check({"objective": name})["objective"] for name in get_args(Objective)]
-    assert checked == ["latency", "throughput", *["latency"] * 6]
+    assert checked == ["latency", "throughput", *["latency"] * 6, "cold_start"]
     assert select_model.check({"objective": "size"})["objective"] == "size"
 
 
@@ -189,6 +189,23 @@ def test_a_failed_candidate_is_left_out(measured):
     models = measured({"baseline": 1, "fast": 0.5, "failed": 0.49})
     models[2].error = "killed"
     assert names(models) == []
+
+
+def test_starts_are_compared_round_by_round(measured):
+    """The times of calls, which are equal, play no part."""
+    models, rng = measured({"baseline": 1, "quick": 1, "slow": 1, "failed": 1}, rounds=60), np.random.default_rng(1)
+    for model, seconds in zip(models, (2.0, 0.5, 3.0, 0.1), strict=True):
+        model.starts, model.is_warm = list(seconds * np.exp(rng.normal(0, 0.1, 60))), {1: True}
+    models[-1].error = "it does not load"
+    starts = compare_starts(models, Settings(), SCHEDULE)
+    baseline, quick, slow = (starts[name] for name in ("baseline", "quick", "slow"))
+    assert (len(starts), baseline.over_baseline, quick.over_best) == (3, None, None)
+    assert (quick.over_baseline.verdict, slow.over_baseline.verdict) == ("faster", "slower")
+    assert quick.over_baseline.low < 4 < quick.over_baseline.high
+    assert slow.over_best.low < 1 / 6 < slow.over_best.high
+    assert quick.seconds == pytest.approx(0.5, rel=0.05)
+    models[1].loads[1] = [RoundLoad(waited=2.0)] * 40 + [RoundLoad()] * 20
+    assert compare_starts(models, Settings(), SCHEDULE)["quick"].over_baseline.verdict == "unstable"
 
 
 def test_stopping_early_does_not_change_the_winner(measured):

@@ -6,14 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.components.exporters import ONNX, TFLITE
+from tests.components.exporters import ONNX, OPENVINO, TFLITE, Exporter
 from tests.conftest import write_examples
 from tfopt.artifacts import Drift, Examples, KerasModel, Model
 from tfopt.cli.main import main
-from tfopt.components.check_drift.activation_levels import Levels
 from tfopt.components.check_drift.decision import decide
+from tfopt.components.check_drift.graph_levels import FloatRange
+from tfopt.components.check_drift.levels import Levels
 from tfopt.components.check_drift.parameters import DriftTest
 from tfopt.components.check_drift.samples import compare_samples
+from tfopt.components.quantize_graph.component import quantize_graph
 from tfopt.errors import ComponentError
 from tfopt.reports.drift_report import DriftReport
 
@@ -35,8 +37,13 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 def check(digits_model, digits_examples, exported_digits, tmp_path):
     """Return a function that checks images against the reference of the digits, in this process."""
 
-    def run(images: np.ndarray, exporter=TFLITE, *, has_parent: bool = True) -> DriftReport:
-        served = Model(exported_digits(exporter, "int8")[0])
+    def run(images: np.ndarray, exporter: Exporter | None = TFLITE, *, has_parent: bool = True) -> DriftReport:
+        if exporter:
+            served = Model(exported_digits(exporter, "int8")[0])
+        else:
+            served = quantize_graph(model=digits_model, examples=digits_examples, quantized=tmp_path / "8 bits")[
+                "quantized"
+            ]
         parent, reference = KerasModel(digits_model) if has_parent else None, Examples(digits_examples)
         samples = compare_samples(served, record(images, tmp_path), reference, parent, TEST)
         return decide(samples, served, reference, parent, TEST)
@@ -62,10 +69,13 @@ def test_brighter_images_need_other_ranges(check, digits):
     assert any("8-bit range" in reason for reason in report.reasons) and "parent's" in report.reasons[-1]
 
 
-def test_without_the_parent_saturation_decides(check, digits):
-    report = check(2 * digits[0][:EVAL], ONNX, has_parent=False)
+@pytest.mark.parametrize("format", ["onnx", "openvino", "quantized"])
+def test_without_the_parent_saturation_decides(format, check, digits):
+    exporter = {"onnx": ONNX, "openvino": OPENVINO}.get(format)
+    report = check(2 * digits[0][:EVAL], exporter, has_parent=False)
     assert report.decision == "recalibrate"
-    assert report.reasons[0].startswith("image: values at the ends of the 8-bit range")
+    layer = "rescaling_1/add" if format == "quantized" else "image"
+    assert f"{layer}: values at the ends of the 8-bit range" in report.reasons[0]
     assert "without the parent" in report.notes[0]
 
 
@@ -106,6 +116,9 @@ def test_levels_at_zero_are_not_saturated():
     values = np.array([-128, -128, 0, 127], np.int8)
     assert Levels.of("relu", np.int8, -128).share(values) == 0.25
     assert Levels.of("sum", np.int8, 3).share(values) == 0.75
+    values = np.array([0, 0, 1, 12.73, 99], np.float32)
+    assert FloatRange("relu", 0.0, 12.75, 256).share(values) == 0.4
+    assert FloatRange("sum", -0.01, 12.74, 256).share(values) == 0.8
 
 
 def test_records_without_a_feature_are_counted(digits_examples, exported_digits, tmp_path):

@@ -98,6 +98,23 @@ def test_exponentials_and_logarithms_keep_the_digits_of_small_values(tmp_path):
         np.testing.assert_allclose(outputs[name], values, rtol=5e-7)
 
 
+def test_a_scalar_is_added_to_a_convolution(tmp_path):
+    kernel = tf.constant(np.random.default_rng(0).normal(size=(3, 3, 2, 4)), tf.float32)
+
+    def shifted(image):
+        return {
+            "y": tf.nn.relu(tf.nn.conv2d(image, kernel, 1, "SAME") + 0.5),
+            "z": tf.nn.conv2d(image, kernel, 2, "SAME") + 0.5,
+        }
+
+    model = saved(tmp_path / "model", shifted, image=((None, 6, 6, 2), "float32"))
+    image = np.random.default_rng(1).normal(size=(2, 6, 6, 2)).astype(np.float32)
+    ONNX.export(model, None, tmp_path / "out")
+    outputs = runtimes.load(OnnxModel(tmp_path / "out")).run({"image": image})
+    for name, expected in shifted(image).items():
+        np.testing.assert_allclose(outputs[name], expected, atol=1e-5)
+
+
 def test_constants_are_copied_once_and_not_by_each_pass(tmp_path, monkeypatch):
     """The passes replace these copies, but do not free them: they took 7 GB for weights of 200 MB."""
     copied, original = Counter(), Node.update_proto

@@ -314,16 +314,73 @@ def test_a_rate_has_a_latency_of_its_own_and_a_limit(tmp_path):
 
 def test_a_rate_above_the_capacity_needs_replicas():
     """A service of 4 ms is 250 per second; three replicas of 400/s have a utilization of 53 % each."""
-    from tfopt.components.validate_serving.latency import measure_rate
+    from tfopt.components.validate_serving.latency import Traffic, measure_rate
     from tfopt.components.validate_serving.parameters import ServingTest
 
     batches = [{"x": np.zeros((1, 3), np.float32)}]
-    test = ServingTest(rate=400, max_p99_ms=40, seconds=0.2, arrivals="constant")
-    measured = measure_rate([lambda batch: time.sleep(0.004)], batches, test, throughput=250)
+    test = ServingTest(max_p99_ms=40, seconds=0.2)
+    traffic = Traffic(batches, 400, "constant")
+    measured = measure_rate([lambda batch: time.sleep(0.004)], traffic, test, throughput=250)
     assert measured.p99_ms > 100
     assert measured.replicas_needed in (2, 3)
     hopeless = replace(test, max_p99_ms=1.0)
-    assert measure_rate([lambda batch: time.sleep(0.004)], batches, hopeless, 250).replicas_needed is None
+    assert measure_rate([lambda batch: time.sleep(0.004)], traffic, hopeless, 250).replicas_needed is None
+
+
+def record(file: Path, times: list[float | None]) -> Path:
+    """Write a recording with a request of one row at each of the times."""
+    lines = [
+        {"inputs": {"x": [[number, 1.0, 2.0]]}} | ({"time": time} if time else {}) for number, time in enumerate(times)
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def test_recorded_requests_arrive_at_their_times_which_repeat(tmp_path):
+    """Ten at once each tenth of a second: with 4 ms for each, the last one waits for 36 ms."""
+    from tfopt.components.validate_serving.latency import Traffic, measure_rate
+    from tfopt.components.validate_serving.parameters import ServingTest
+    from tfopt.serving.recordings.recorded_requests import Recording, Request
+
+    requests = [Request({"x": np.float32([[number]])}, 7 + number // 10 / 10, {}, 1) for number in range(50)]
+    traffic, seen = Traffic.recorded(Recording("", requests, 0), test := ServingTest(seconds=0.1)), list[float]()
+
+    def answer(batch):
+        seen.append(batch["x"].item())
+        time.sleep(0.004)
+        return {}
+
+    measured = measure_rate([answer], traffic, test, throughput=250)
+    assert (measured.calls, measured.arrivals) == (100, "recorded")
+    assert seen == [*range(50), *range(50)]
+    assert measured.rate == pytest.approx(49 / 0.4)
+    assert measured.p99_ms > 36
+    numbers, times = traffic.part(4, seconds=0.1)
+    assert len(numbers) == pytest.approx(100, abs=30)  # a quarter of 400
+    assert times == pytest.approx(numbers % 50 // 10 / 10 + numbers // 50 * 0.4 * 50 / 49)
+
+
+def test_a_recording_is_measured_behind_the_server(tmp_path):
+    recording = record(tmp_path / "requests.jsonl", [1 + 0.002 * number for number in range(60)])
+    blessing = validate(product(tmp_path), tmp_path, recording=recording, seconds=0.05, max_p99_ms=5000)
+    row = blessing.read()["models"][0]
+    assert "at 500/s at recorded times by 1 replica (1 needed)" in row["reason"]
+    assert (row["at_rate"]["arrivals"], row["at_rate"]["calls"]) == ("recorded", 100)
+    at_rate = validate(product(tmp_path), tmp_path, recording=recording, rate=400).read()["models"][0]["at_rate"]
+    assert (at_rate["arrivals"], at_rate["rate"]) == ("poisson", 400)
+
+
+@pytest.mark.parametrize(
+    ("times", "received"),
+    [
+        ([None] * 5, "a recording without times, and no rate"),
+        ([3.0] * 5, "a recording whose requests have one time, and no rate"),
+    ],
+)
+def test_a_recording_without_a_rate_needs_times(times, received, tmp_path):
+    recording = record(tmp_path / "requests.jsonl", times)
+    with pytest.raises(ComponentError, match=received):
+        validate(product(tmp_path), tmp_path, recording=recording)
 
 
 SERVER = """

@@ -28,7 +28,9 @@ from tfopt.measurement.model_measurements import Estimate, ModelMeasurements, sl
 from tfopt.model_store.run_history import HistoricalMedian
 from tfopt.reports.evaluation_report import SliceMetrics
 
-Objective = Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality", "capacity", "cost"]
+Objective = Literal[
+    "latency", "throughput", "size", "size_gzipped", "memory", "quality", "capacity", "cost", "cold_start"
+]
 KINDS = ("threshold", "min_improvement", "max_degradation", "max_regression")
 QUALITY = "quality"
 EVERY = "*"  # stands for every slice of a feature

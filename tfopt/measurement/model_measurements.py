@@ -68,6 +68,7 @@ class ModelMeasurements:
                 "size_gzipped": row.sizes.get("gzipped"),
                 "memory": row.peak_memory_bytes,
                 "load": row.load_seconds,
+                "cold_start": row.cold_start.seconds if row.cold_start else None,
             }
         loads = {name: getattr(self.load, name) for name in LOADS} if self.load else {}
         parity = self.evaluation.parity if self.evaluation else {}
@@ -105,7 +106,8 @@ class ModelMeasurements:
             load = self.load
             return _describe_disturbance(load.disturbed_rounds, load.rounds) if load and not load.stable else None
         batch = self.large_batch if metric == "throughput" else self.small_batch
-        latency, ratio = self.benchmark.latency.get(batch), self.speedup(batch)
+        ratio = self.ratio(metric) if metric == "cold_start" else self.speedup(batch)
+        latency = self.benchmark.latency.get(batch)
         rounds, disturbed = self.benchmark.rounds.get(batch, 0), latency.disturbed_rounds if latency else 0
         is_unstable = ratio.is_unstable if ratio else disturbed > MOST_DISTURBED * rounds
         if not is_unstable:
@@ -133,8 +135,8 @@ class ModelMeasurements:
     def change(self, metric: str) -> Estimate:
         """Return a metric minus the baseline's: the paired difference if the reports have one, else the plain one.
 
-        Changes of latency, throughput, capacity and cost are computed from the ratio, which was measured with both
-        models in turns. Medians taken at different times also differ by the machine's load.
+        Changes of latency, throughput, cold start, capacity and cost are computed from the ratio, which was measured
+        with both models in turns. Medians taken at different times also differ by the machine's load.
         """
         if self.baseline is None:
             return NOTHING
@@ -145,7 +147,7 @@ class ModelMeasurements:
             return replace(_estimate(paired), unseen=paired.unseen)
         base = self.baseline.value(metric)
         ratio = self.ratio(metric)
-        if ratio and metric in ("latency", "cost"):
+        if ratio and metric in ("latency", "cost", "cold_start"):
             return Estimate(base / ratio.value - base, base / ratio.high - base, base / ratio.low - base)
         if ratio:
             return Estimate(base * ratio.value - base, base * ratio.low - base, base * ratio.high - base)
@@ -171,6 +173,8 @@ class ModelMeasurements:
         """Return how many times as good as the baseline it is, for metrics that are measured as such a ratio."""
         if metric in ("capacity", "cost"):
             return self.load.over_baseline if self.load else None
+        if metric == "cold_start":
+            return self.benchmark.cold_start.over_baseline if self.benchmark and self.benchmark.cold_start else None
         batch = {"latency": self.small_batch, "throughput": self.large_batch}.get(metric)
         return self.speedup(batch) if batch else None
 
@@ -178,6 +182,8 @@ class ModelMeasurements:
         """Return the same ratio to the model that is best at it; None for that model."""
         if metric in ("capacity", "cost"):
             return self.load.over_best if self.load else None
+        if metric == "cold_start":
+            return self.benchmark.cold_start.over_best if self.benchmark and self.benchmark.cold_start else None
         batch = {"latency": self.small_batch, "throughput": self.large_batch}.get(metric)
         return self.benchmark.over_fastest.get(batch) if batch and self.benchmark else None
 

@@ -65,6 +65,15 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class ColdStart:
+    """The time from the start of loading a model to the end of its first call, in a process that has the runtime."""
+
+    seconds: float  # median over the rounds
+    over_baseline: SpeedupEstimate | None  # how many times as fast as the baseline it starts; None for the baseline
+    over_best: SpeedupEstimate | None  # the same for the model that starts fastest; None for it
+
+
+@dataclass(frozen=True)
 class NodeLoad:
     """A node that serves a model, under requests that do not wait for earlier answers (an open loop)."""
 
@@ -124,6 +133,7 @@ class ModelBenchmark:
     # lacks the batch size.
     over_fastest: dict[str, SpeedupEstimate] = field(default_factory=dict)
     load: NodeLoad | None = None  # None if it was not measured
+    cold_start: ColdStart | None = None  # None in reports of earlier versions, and for models that failed
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ class RateLatency:
     """Latency under requests at a rate, counted from their arrival, so that it contains the wait for a free client."""
 
     rate: float  # requests per second of all replicas together
-    arrivals: str  # ``poisson`` or ``constant``
-    replicas: int  # among which the rate was divided; one of them was measured
+    arrivals: str  # ``poisson``, ``constant`` or ``recorded``
+    replicas: int  # among which the requests were divided; one of them was measured
     calls: int  # number of requests
     p50_ms: float
     p99_ms: float
@@ -61,7 +61,7 @@ class ServedModel:
     source: str | None = None  # where the inputs of the requests came from
     max_error: float | None = None  # largest difference of an output from that of the model outside of the layout
     warm_up: str | None = None  # the recorded warm-up requests, or why there are none
-    at_rate: RateLatency | None = None  # None unless a rate was requested
+    at_rate: RateLatency | None = None  # None unless a rate or recorded requests were passed
     labels: str | None = None  # the labels written into a LiteRT file, or why there are none
     replayed: bool = False  # True if `replay` compared it with the served version on recorded requests
 

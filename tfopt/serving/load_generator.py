@@ -50,6 +50,17 @@ def arrival_times(arrivals: Arrivals, rate: float, count: int, seed: int = 0) ->
     return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count))
 
 
+def repeat_times(times: Times, count: int) -> Times:
+    """Return so many recorded times: after the last one all begin again, at the mean distance from it.
+
+    >>> repeat_times(np.array([0.0, 1.0, 4.0]), 5).tolist()
+    [0.0, 1.0, 4.0, 6.0, 7.0]
+    """
+    numbers = np.arange(count)
+    duration = times[-1] * len(times) / (len(times) - 1)
+    return np.asarray(times[numbers % len(times)] + numbers // len(times) * duration)
+
+
 def send_open_loop(clients: Sequence[Send], arrivals: Times) -> OpenLoop:
     """Send request 0, 1, … at their arrival times, in this order, each by the first client that is free.
 

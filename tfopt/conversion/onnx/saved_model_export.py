@@ -85,7 +85,7 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
                 continue_on_error=False,
             )
             passes = optimizer._get_optimizers().items()
-            passes = {name: type(each.__name__, (_WithoutCopies, each), {}) for name, each in passes}
+            passes = {name: type(each.__name__, (_OptimizerPass, each), {}) for name, each in passes}
             optimized = optimizer.optimize_graph(converted, catch_errors=False, optimizers=passes)
             model: onnx.ModelProto = optimized.make_model("tfopt")
             reorder(model)
@@ -115,8 +115,8 @@ def _name_axes_of_pads(model: onnx.ModelProto, opset: int) -> None:
                 node.input.extend([""] * (3 - len(node.input)) + [axes.name])
 
 
-class _WithoutCopies(GraphOptimizerBase):  # type: ignore[misc]  # tf2onnx has no types
-    """A pass of tf2onnx that does not write the constants to their protocol buffers, as all passes do.
+class _OptimizerPass(GraphOptimizerBase):  # type: ignore[misc]  # tf2onnx has no types
+    """A pass of tf2onnx that does not write the constants to their protocol buffers, and accepts sums with scalars.
 
     Replaced parts of a protocol buffer stay in memory: all passes over 200 MB of weights together took 7 GB. Constants
     have their values in `Node.attr`, where passes read them, and are written at the end.
@@ -130,6 +130,14 @@ class _WithoutCopies(GraphOptimizerBase):  # type: ignore[misc]  # tf2onnx has n
                 node.update_proto()
         graph.delete_unused_nodes(graph.outputs)
         return graph
+
+    def _add_handler(self, transpose: Any, add: Any) -> bool:
+        """Move a transpose behind a sum; the pass takes any constant for a bias, and fails with one without axes."""
+        if add.inputs[1].is_const() and not add.inputs[1].get_tensor_value(as_list=False).shape:
+            moved: bool = self._handle_node_having_branches(transpose, add)
+        else:
+            moved = super()._add_handler(transpose, add)
+        return moved
 
 
 def check_model(model: onnx.ModelProto) -> None:
