@@ -108,7 +108,11 @@ def _server(item: dict[str, Any]) -> dict[str, Any]:
     settings = f"echo '{json.dumps(_SETTINGS)}' > /tmp/config.json; "
     container["command"] = ["/bin/sh", "-c", f"{settings if image == 'kfp-apiserver' else ''}exec {command}"]
     container["image"] = _IMAGES[image]
-    container["resources"] = {"requests": {"cpu": "10m", "memory": "100Mi"}}
+    container["resources"] = {"requests": {"cpu": "100m", "memory": "100Mi"}}
+    for probe in ("livenessProbe", "readinessProbe"):
+        container.get(probe, {})["timeoutSeconds"] = (
+            30  # on a busy machine a restart would fail the drivers of all runs
+        )
     if image == "kfp-apiserver":
         replaced = {
             "V2_DRIVER_IMAGE": _IMAGES["kfp-driver"],

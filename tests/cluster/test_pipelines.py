@@ -27,6 +27,7 @@ from tfopt.kfp import Steps
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000), pytest.mark.usefixtures("servers")]
 PODS = (
     "cpu=600m",
+    "retries=2",
     "memory=2Gi",
     "benchmark:memory=3Gi",
     f"push_model:volume.{CLAIM}=/models",

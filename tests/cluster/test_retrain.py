@@ -21,7 +21,7 @@ from tests.kfp_backend.test_retrain import (  # fixtures and tests, here with th
 )
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600), pytest.mark.usefixtures("servers")]
-SIZES = ("cpu=800m", "memory=3Gi", "retries=1")
+SIZES = ("cpu=800m", "memory=3Gi", "retries=2")
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def brief(steps: Steps, model: Input[SavedModel], examples: Input[Examples], *, 
     select_and_push(steps, model, [exported.outputs["exported"]], examples, selection)
 '''
 VOLUMES = (f"push_model:volume.{CLAIM}=/models", f"select_model:volume.{CLAIM}=/models")
-OPTIONS = ("cpu=600m", "memory=2Gi", "model:reuse=yes", "examples:reuse=yes", *VOLUMES)
+OPTIONS = ("cpu=600m", "retries=2", "memory=2Gi", "model:reuse=yes", "examples:reuse=yes", *VOLUMES)
 
 
 @pytest.fixture(scope="module")
