@@ -69,7 +69,7 @@ LEAST = 11  # days that have room for every fault but "wrong labels"
 HISTORY = 5  # from this day on there is a history, which a model with wrong labels is compared with
 DISK = 64 << 20  # bytes of the disk of the served versions
 ROOM = 200 << 10  # bytes that are free on it while it is full
-GROWTH = 1.5  # of anything on the disk, in the second half of the month
+GROWTH = 1.5  # of anything on the disk, in the second half of the month, or after a canary
 BROKEN = {
     "missing": "5 % of the temperatures are missing",
     "class": "3 % of the labels are of a new class",
@@ -604,16 +604,17 @@ def broken_promises(days: Sequence[Day], watched: Sequence[dict[str, int]]) -> l
 
 
 def growth(days: Sequence[Day]) -> list[str]:
-    """Return a line for each folder that still grew in the second half of the month.
+    """Return a line for each folder that still grew in the second half of the month, or after the first canary.
 
-    The first half has as many results as remain, and versions of small and large formats, a withdrawn one, a canary.
+    Until then there are as many results as remain, small and large versions, a withdrawn one, and those of canaries.
     """
     decided = [day.number for day in days if day.done]
+    canaries = [day.number for day in days if day.canary]
     if len(decided) <= KEEP:
         return []
-    lines = []
+    lines, first = list[str](), max(decided[KEEP - 1], len(days) // 2, *canaries[:1])
     for name in ("runs", "metadata", "served"):
-        sizes, first = [day.bytes[name] for day in days], max(decided[KEEP - 1], len(days) // 2)
+        sizes = [day.bytes[name] for day in days]
         before, after = max(sizes[:first]), max(sizes[first:], default=0)
         if after > GROWTH * before:
             lines.append(f"{name} grew from {data_size(before)} to {data_size(after)}")

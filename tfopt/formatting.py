@@ -201,6 +201,15 @@ def ratio(value: float, low: float | None = None, high: float | None = None) -> 
     return f"{_cut(text, value, _decimals(low, high))}x"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number and a noun.
+
+    >>> counted(1, "node"), counted(3, "node")
+    ('1 node', '3 nodes')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def count(value: float) -> str:
     """Format a large number with a prefix.
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 TASKS = ("classification", "binary", "multi_label", "regression", "other")  # of `evaluate`
@@ -84,6 +85,7 @@ HIGHER_IS_BETTER = tuple(end for row in METRICS if row.tasks and row.higher_is_b
 PERCENT = tuple(row.name for row in METRICS if row.unit == "%")
 
 
+@cache
 def find_metric(metric: str) -> MetricRow | None:
     """Return the row of a metric by its name in a report; None for a metric of a user.
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 from scipy import stats
@@ -68,6 +69,7 @@ def decide(samples: Samples, model: Model, reference: Examples, parent: Model | 
         level=LEVEL,
         changes=changes,
         notes=notes,
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 

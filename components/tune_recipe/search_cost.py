@@ -13,7 +13,7 @@ from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.errors import ComponentError
 from tfopt.measurement.metric_names import check_load_metric
 from tfopt.measurement.model_measurements import ModelMeasurements
-from tfopt.serving.load_generator import SECONDS_PER_HOUR, cost_per_month
+from tfopt.serving.load_generator import SECONDS_PER_HOUR, cost_per_month, possible_saving
 
 FEWEST_TRIALS = 5  # that say something about the spread of savings
 
@@ -50,6 +50,7 @@ def find_excessive_cost(trials: Sequence[TrialCost], settings: SearchSettings) -
     if len(months) < 2:
         return None
     saving = len(useful) / len(trials) * statistics.stdev(months) / (len(months) + 1)
+    saving = min(saving, possible_saving(price, rate, max(node.value for node in rates if node)))
     cost = price * statistics.mean(trial.seconds for trial in trials) / SECONDS_PER_HOUR
     if saving >= cost:
         return None

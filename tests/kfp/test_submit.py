@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ import yaml
 from click.testing import CliRunner, Result
 from kfp.cli.cli import cli
 
+from tests.components.test_select_model_history import LITE, run
+from tests.costly_runs import PIPELINE, write_drift
 from tests.kfp_server.server import KfpServer
 from tfopt.cli.main import main
 from tfopt.kfp import pending_pods, submit
+from tfopt.model_store.run_history import THROUGHPUT, read_all_runs
 
 OPTIMIZE = ["optimize", "--set", "model=s3://bucket/model", "--set", "examples=gs://bucket/examples"]
 
@@ -105,6 +109,76 @@ def test_wait_logs_each_change_of_state_once_and_returns_0_on_success(server, ca
         "benchmark: running",
         "benchmark: succeeded",
     ]
+
+
+# KFP names tasks by their component; the last one is a source. The results of two steps are cached.
+STEPS = {"count": "SUCCEEDED", "count-2": "SUCCEEDED", "fail": "SKIPPED", "benchmark": "SUCCEEDED", "data": "SUCCEEDED"}
+TIMES = {"count": 1800.0, "count-2": 0.0, "fail": 5.0, "benchmark": 3600.0, "data": 60.0}
+PRICE = ["--price", "0.4"]
+
+
+@pytest.fixture
+def priced(server, tmp_path, monkeypatch) -> list[str]:
+    """Return the command of a run whose destination has a version, at a rate for which that needs three nodes."""
+    monkeypatch.chdir(tmp_path)
+    Path("counting.py").write_text(PIPELINE)
+    server.script, server.seconds = [("SUCCEEDED", STEPS)], TIMES
+    run(tmp_path / "first", tmp_path / "served", replace(LITE, p50=0.1, speedup=(4.0, 3.9, 4.1, "faster")))
+    rate = 2.5 * read_all_runs(tmp_path / "served")[0].winner.metrics[THROUGHPUT]
+    sources = {name: f"s3://bucket/{name}" for name in ("data", "model", "blessing")}
+    values = sources | {"destination": "served", "rate": rate, "price": 0.5}
+    pairs = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+    return ["submit", "counting.py", *pairs, "--endpoint", server.url]
+
+
+def test_wait_ends_with_the_cost_of_the_steps_that_were_not_cached(server, priced, capsys):
+    words = [*priced, "--wait"]
+    assert main([*words, *PRICE]) == 0
+    cost = "cost of this run: at most 0.6 (1 h 30 min of steps that were not reused, 0.4 an hour)"
+    assert capsys.readouterr().out.splitlines()[1:] == [cost]  # nothing was pushed
+    gpu = ["--kfp-option", "benchmark:gpu=1", "--kfp-option", "benchmark:image=gpu"]
+    assert main([*words, *gpu, *PRICE]) == 1
+    assert "a GPU for benchmark" in capsys.readouterr().err
+    assert main([*words, *gpu, *PRICE, "--gpu-price", "3.2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cost"]["total"] == pytest.approx(0.5 * 0.4 + 3.2)
+    server.script = [("FAILED", STEPS)]
+    assert main([*words, *PRICE]) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == [cost]
+    for option in ("--price", "--gpu-price"):
+        assert main([*words, option, "0"]) == 1
+        assert f"received: {option} 0" in capsys.readouterr().err
+
+
+def test_wait_says_what_the_push_of_the_run_saves(server, priced, tmp_path, monkeypatch, capsys):
+    server.script = [("RUNNING", {}), ("SUCCEEDED", STEPS)]
+    monkeypatch.setattr(submit.time, "sleep", lambda seconds: run(tmp_path / "second", tmp_path / "served"))
+    words = [*priced, "--wait", *PRICE]
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()[-2:]
+    assert lines[0].startswith("version 2 saves 365.2 in a month, compared with version 1: 2 nodes instead of 3 at ")
+    assert lines[1] == "this run has paid for itself after 1 h 12 min"
+    server.script = [("SUCCEEDED", STEPS)]
+    words[words.index("destination=served")] = "destination=/no-such-volume/digits"
+    assert main(words) == 0
+    reason = "what the push saves is unknown: /no-such-volume/digits is no folder of this machine"
+    assert capsys.readouterr().out.splitlines()[-1] == reason
+
+
+def test_a_run_that_costs_more_than_it_can_save_is_not_started(server, priced, tmp_path, capsys):
+    skip = ["--price", "1000", "--skip-unprofitable", str(write_drift(tmp_path))]
+    assert main([*priced, *skip]) == 0
+    assert "there is no earlier time of them" in capsys.readouterr().err
+    assert main([*priced, "--wait"]) == 0  # the server ends the runs that are watched
+    capsys.readouterr()
+    assert main([*priced, *skip]) == 8
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("skipped: the expected cost of this run is 1,500 (1 h 30 min), its expected saving 730.5 ")
+    assert len(server.kinds["runs"]) == 2
+    assert main([*priced, *skip[2:]]) == 1
+    assert "--skip-unprofitable without --price" in capsys.readouterr().err
+    write_drift(tmp_path, decision="retrain")
+    assert main([*priced, *skip]) == 0
+    assert "not skipped: check_drift decided retrain" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("state", ["FAILED", "CANCELED", "SKIPPED"])

@@ -11,6 +11,7 @@ from tests.kfp_backend.backend import NAMESPACE
 from tests.kfp_backend.runs import COUNTS, FAILING, VALUES, content, run_locally, upload_rows, write_pipeline
 from tfopt.cli.main import main
 from tfopt.kfp import Steps, submit
+from tfopt.kfp.client import Server
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
@@ -23,7 +24,10 @@ def data(store, tmp_path) -> tuple[Path, str]:
 
 @pytest.fixture
 def run_on_kfp(backend, tmp_path, monkeypatch, capsys):
-    """Return a function that runs ``tfopt submit --wait``; it returns the exit code and the run's id."""
+    """Return a function that runs ``tfopt submit --wait``; it returns the exit code and the run's id.
+
+    Its attribute ``facts`` has all that the last command printed.
+    """
     monkeypatch.setattr(submit.time, "sleep", backend.pause)
     monkeypatch.setattr("kfp.client.Client._LOCAL_KFP_CONTEXT", str(tmp_path / "no-context.json"))
 
@@ -32,7 +36,8 @@ def run_on_kfp(backend, tmp_path, monkeypatch, capsys):
             code = main(
                 ["submit", write_pipeline(tmp_path, pipeline), "--endpoint", backend.url, "--wait", "--json", *words]
             )
-        return code, json.loads(capsys.readouterr().out)["run"]
+        run.facts = json.loads(capsys.readouterr().out)
+        return code, run.facts["run"]
 
     return run
 
@@ -72,6 +77,26 @@ def test_unchanged_steps_are_reused_unless_their_source_may_have_changed(backend
         assert ran == (["tests.toys:add"] if reused else ["tests.toys:count", "tests.toys:count", "tests.toys:add"])
         assert states[1]["first"] == ("CACHED" if reused else "COMPLETE")
         assert states[1]["total"] == "COMPLETE"
+
+
+def test_a_run_costs_the_time_of_its_steps_except_of_cached_ones(backend, run_on_kfp, data):
+    words = ["--set", f"data={data[1]}", "--set", "limit=9", "--kfp-option", "data:reuse=yes", "--price", "3600"]
+    seconds = []
+    for _ in range(2):
+        assert run_on_kfp(COUNTS, *words)[0] == 0
+        assert run_on_kfp.facts["cost"]["is_bound"]
+        seconds.append(run_on_kfp.facts["cost"]["total"])  # at a price of 1 for a second
+    everything, total = seconds
+    assert 3 <= everything <= 60
+    assert 0 < total < everything  # `first` and `second` are cached, `total` is not
+    server = Server(backend.url)
+    run = server.client.get_run(run_on_kfp.facts["run"])
+    ids = (
+        run.experiment_id,
+        run.pipeline_version_reference.pipeline_id,
+        run.pipeline_version_reference.pipeline_version_id,
+    )
+    assert submit.find_last_run(server, submit.Upload(*ids, {}, {})).run_id == run.run_id  # with an expected cost
 
 
 @pytest.mark.parametrize(

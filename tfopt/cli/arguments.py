@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from tfopt.cli.terminal.detection import print_error
@@ -121,6 +122,22 @@ def add_list_option(parser: argparse.ArgumentParser, option: str, metavar: str, 
 def add_json_option(parser: argparse.ArgumentParser, help: str = "print the result as JSON") -> None:
     """Add ``--json``."""
     parser.add_argument("--json", action="store_true", help=help)
+
+
+def add_cost_options(parser: argparse.ArgumentParser, code: int) -> None:
+    """Add ``--price``, and ``--skip-unprofitable`` with the exit code of a skipped run."""
+    text = (
+        "price of an hour of the machine of the run, on Kubeflow of a node: tfopt run, or submit --wait, ends with "
+        "what the run cost and, with a rate of requests, what its push saves in a month (default of tfopt run: the "
+        "price of a node that benchmark gets, if any)"
+    )
+    parser.add_argument("--price", type=float, help=text)
+    text = (
+        f"run nothing, and end with exit code {code}, if the expected saving of this run in a month is below its "
+        "expected cost. DRIFT is the result of check_drift about the served version, which must have decided nothing: "
+        "a run for the quality of the model is not skipped. Needs a price and a rate (docs/operate.md)"
+    )
+    parser.add_argument("--skip-unprofitable", type=Path, metavar="DRIFT", help=text)
 
 
 def check_positive(option: str, value: float | None) -> None:

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import functools
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from tfopt.cli.arguments import (
     Subparsers,
     add_command,
     add_component_options,
+    add_cost_options,
     add_json_option,
     add_list_option,
     check_positive,
@@ -34,7 +36,7 @@ from tfopt.component import Component, find
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag, resolve_source
 from tfopt.dag.outcome import Outcome
-from tfopt.dag.planned_step import ALWAYS
+from tfopt.dag.planned_step import ALWAYS, PlannedStep, expected_time
 from tfopt.dag.policy_checks import check_policies
 from tfopt.dag.run_events import run_reported
 from tfopt.data import beam_runner
@@ -44,11 +46,14 @@ from tfopt.kfp.container_entry import run_step
 from tfopt.reports import report_schema
 from tfopt.run_records.run_cost import describe_cost
 from tfopt.run_records.run_record import find_run
+from tfopt.run_records.unprofitable_runs import SKIPPED, SkipDecision, decide_skip, find_price
 from tfopt.storage import remote_files
 from tfopt.telemetry.delivery import exported
 from tfopt.value_types import JsonObject
 
 HAS_WORK, NOT_BLESSED, UNDECIDED = 2, 3, 4  # exit codes
+
+log = logging.getLogger(__name__)
 
 
 def use_values(parser: CommandParser, words: Sequence[str]) -> None:
@@ -138,11 +143,7 @@ def _add_run_options(parser: CommandParser, json_help: str, nargs: Literal["?"] 
         "(default: %(default)s, one after another). A step that measures time always runs alone"
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
-    text = (
-        "price of an hour of this machine: tfopt run ends with what it cost and, with a rate of requests, what its "
-        "push saves in a month (default: the price of a node that benchmark gets, if any)"
-    )
-    parser.add_argument("--price", type=float, help=text)
+    add_cost_options(parser, SKIPPED)
     text = (
         f"end with exit code {NOT_BLESSED} if no model meets the goals, so that a CI job fails; "
         f"with {UNDECIDED} if the machine was too busy to compare speeds, and no other model was selected and blessed"
@@ -175,6 +176,9 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object
         _check_source(dag, source, checked[source])
     check_sources(dag, checked)
     check_policies(dag, checked)
+    if arguments.skip_unprofitable:
+        Drift.open(arguments.skip_unprofitable)
+        find_price(dag, checked, arguments.price)
     return checked
 
 
@@ -192,6 +196,8 @@ def _plan(arguments: argparse.Namespace) -> int:
     values = _checked_values(dag, arguments)
     steps = load_plan(arguments.engine)(dag, values, run_folder(dag, arguments.root))
     evidence = describe_evidence(dag, values, steps)
+    if arguments.skip_unprofitable:
+        evidence.append(_skip_decision(arguments, dag, values, steps).text)
     if arguments.output:
         saved_plan.make_plan(arguments, dag, values, run_folder(dag, arguments.root), steps).write(arguments.output)
     if arguments.json:
@@ -215,6 +221,12 @@ def _run(arguments: argparse.Namespace) -> int:
         saved_plan.check_plan(arguments.plan, now)
     options = {"jobs": arguments.jobs} if arguments.engine == "process" else {}
     with notified(arguments.run_file, dag, values, root):
+        if arguments.skip_unprofitable:
+            decision = _skip_decision(arguments, dag, values, load_plan(arguments.engine)(dag, values, root))
+            if decision.skip:
+                print(json.dumps({"skipped": decision.text}, indent=1) if arguments.json else indented(decision.text))
+                return SKIPPED
+            log.info("%s", decision.text)
         options |= {"beam_args": arguments.beam_pipeline_arg}
         outcomes = run_recorded(dag, values, root, arguments.engine, arguments.price, **options)
     artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
@@ -233,6 +245,14 @@ def _run(arguments: argparse.Namespace) -> int:
         print(indented(f"all results: {root}"))
     decisions = [artifact for artifact in artifacts if isinstance(artifact, Decision)]
     return exit_code_of(decisions) if arguments.require_blessing else 0
+
+
+def _skip_decision(
+    arguments: argparse.Namespace, dag: Dag, values: Mapping[str, Any], steps: Mapping[str, PlannedStep]
+) -> SkipDecision:
+    """Return whether a run is skipped, whose planned steps take as long as in earlier runs."""
+    price = find_price(dag, values, arguments.price)
+    return decide_skip(price, Drift.open(arguments.skip_unprofitable), expected_time(steps)[0])
 
 
 def _planned_dag(arguments: argparse.Namespace) -> Dag:

@@ -2,12 +2,21 @@
 
 import argparse
 import json
-from dataclasses import replace
+import logging
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tfopt.cli.arguments import Subparsers, add_command, add_json_option, add_list_option
+from tfopt.artifacts import Drift
+from tfopt.cli.arguments import (
+    Subparsers,
+    add_command,
+    add_cost_options,
+    add_json_option,
+    add_list_option,
+    check_positive,
+)
 from tfopt.cli.run_files.run_file import add_file_option
 from tfopt.component import components
 from tfopt.dag import tracing
@@ -15,8 +24,15 @@ from tfopt.dag.dag import Dag
 from tfopt.dag.policy_checks import check_policies
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
+from tfopt.formatting import indented
 from tfopt.kfp.images import Images
+from tfopt.kfp.placement import place_steps
 from tfopt.kfp.pod_options import KUBEFLOW, VERTEX, Options, parse_time
+from tfopt.run_records.kubeflow_cost import RunCosts
+from tfopt.run_records.run_cost import describe_cost
+from tfopt.run_records.unprofitable_runs import SKIPPED, find_price
+
+log = logging.getLogger(__name__)
 
 # kfp is imported in the functions that need it, because a container of a step has no kfp.
 
@@ -91,7 +107,7 @@ def _parse_count(text: str) -> tuple[str, int]:
 
 def add_submit(subparsers: Subparsers) -> None:
     """Add ``tfopt submit``."""
-    epilog = "exit code: 0 started (with --wait: succeeded), 1 refused or failed"
+    epilog = f"exit code: 0 started (with --wait: succeeded), 1 refused or failed, {SKIPPED} skipped"
     summary = "run a pipeline on a Kubeflow Pipelines server"
     parser = add_command(subparsers, "submit", _submit, summary, epilog=epilog)
     _add_server_options(parser)
@@ -99,13 +115,24 @@ def add_submit(subparsers: Subparsers) -> None:
     parser.add_argument("--wait", action="store_true", help="print every change of state, until the run ends")
     text = "with --wait: exit with 1 if a pod has not started after this time, such as 10m (default: 1h)"
     parser.add_argument("--start-timeout", metavar="TIME", default="1h", help=text)
+    add_cost_options(parser, SKIPPED)
+    parser.add_argument("--gpu-price", type=float, help="price of an hour of a node with GPUs, for steps with one")
 
 
 def _submit(arguments: argparse.Namespace) -> int:
     start_timeout = parse_time("--start-timeout", arguments.start_timeout)
+    costs = _run_costs(arguments)
     server, uploaded, options = _upload(arguments)
-    from tfopt.kfp.submit import start_run, wait_for_run  # imports KFP
+    from tfopt.kfp.submit import find_last_run, start_run, wait_for_run  # imports KFP
 
+    if costs and arguments.skip_unprofitable:
+        decision = costs.decide_skip(
+            find_last_run(server, uploaded), uploaded.tasks, Drift.open(arguments.skip_unprofitable)
+        )
+        if decision.skip:
+            print(json.dumps({"skipped": decision.text}, indent=1) if arguments.json else indented(decision.text))
+            return SKIPPED
+        log.info("%s", decision.text)
     name = arguments.name or f"{Path(arguments.pipeline).stem} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     run_id = start_run(server, uploaded, name, options)
     facts = {"run": run_id, "name": name, "url": f"{server.endpoint}/#/runs/details/{run_id}"}
@@ -113,13 +140,40 @@ def _submit(arguments: argparse.Namespace) -> int:
         print(f"run: {facts['url']}", flush=True)
     if arguments.wait:
         try:
-            facts["state"] = wait_for_run(server, run_id, start_timeout)
+            run = wait_for_run(server, run_id, start_timeout)
         except KeyboardInterrupt:
             print(f"no longer watched; the run continues: {facts['url']}")
             return 130
+        facts["state"] = str(run.state)
+        if costs:
+            cost = costs.of(run, uploaded.tasks)
+            facts["cost"] = asdict(cost)
+            if not arguments.json:
+                print(*map(indented, describe_cost(cost)), sep="\n")
     if arguments.json:
         print(json.dumps(facts, indent=1))
     return 0 if facts.get("state", "SUCCEEDED") == "SUCCEEDED" else 1
+
+
+def _run_costs(arguments: argparse.Namespace) -> RunCosts | None:
+    """Return what computes the cost of the run, with the state of the destination before it; None without a price."""
+    for option in ("price", "gpu_price"):
+        check_positive(f"--{option.replace('_', '-')}", getattr(arguments, option))
+    if arguments.price is None:
+        if arguments.skip_unprofitable:
+            received = "--skip-unprofitable without --price"
+            raise ComponentError(received, "the price of an hour of a node of the cluster", "add --price 0.40")
+        return None
+    if not arguments.wait and not arguments.skip_unprofitable:
+        return None
+    dag = _load_dag(arguments)
+    values = {name: parameter.default for name, parameter in dag.parameters.items() if not parameter.required}
+    values |= _values(dag, arguments)
+    placed = place_steps(dag, Images(arguments.image), Options(arguments.kfp_option))
+    if arguments.skip_unprofitable:
+        Drift.open(arguments.skip_unprofitable)
+        find_price(dag, values, arguments.price)
+    return RunCosts(dag, values, placed, arguments.price, arguments.gpu_price)
 
 
 def add_schedule(subparsers: Subparsers) -> None:

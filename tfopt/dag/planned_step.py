@@ -24,6 +24,12 @@ class PlannedStep:
     outputs: Mapping[str, str] = field(default_factory=dict)
 
 
+def expected_time(steps: Mapping[str, PlannedStep]) -> tuple[float, int]:
+    """Return the seconds that steps took before which are not reused, and the number of those that never ran."""
+    times = [step.seconds for step in steps.values() if step.action != "reuse"]
+    return sum(time or 0 for time in times), times.count(None)
+
+
 def why_run(
     component: Component, differences: Iterable[list[str]], unknown: Iterable[tuple[str, Value]]
 ) -> tuple[list[str], list[str]]:

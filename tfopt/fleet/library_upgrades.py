@@ -64,6 +64,8 @@ def estimate_upgrades(histories: Mapping[str, Sequence[RunRecord]]) -> list[Libr
 
 def _pair(earlier: RunRecord, later: RunRecord) -> list[tuple[tuple[str, str, str], float]]:
     """Return the one package of the runtime that changed, with the log of the speedup; nothing for other pairs."""
+    if earlier.versions == later.versions:
+        return []
     latencies = [run.winner.undisturbed(LATENCY) for run in (earlier, later)]
     is_alike = earlier.winner.name == later.winner.name and earlier.conditions.speed == later.conditions.speed
     if not (is_alike and all(latencies)):

@@ -83,8 +83,10 @@ def compile_pipeline(
     as_component: bool = False,
     defaults: Mapping[str, Any] = MappingProxyType({}),
     target: Target = KUBEFLOW,
-) -> None:
-    """Write a DAG as native KFP v2 YAML. Sources become parameters ``NAME_uri``, imported when the run starts.
+) -> dict[str, str]:
+    """Write a DAG as native KFP v2 YAML, and return KFP's names of the tasks by the ids of the steps.
+
+    Sources become parameters ``NAME_uri``, imported when the run starts.
 
     Optional sources that are neither in `sources` nor in `defaults` are left out, because KFP imports every source. A
     run has the defaults, addresses and checked values, unless it sets others. A component for another pipeline
@@ -106,7 +108,7 @@ def compile_pipeline(
         addresses = {name: defaults[name] for name in dag.sources if name in defaults}
         check_pipeline(pipeline_name(dag), placed, options, addresses)
     signature = _signature(dag, used, as_component, defaults)
-    importers: dict[str, str] = {}
+    importers, names = dict[str, str](), dict[str, str]()
 
     def build(*values: Any) -> Any:  # KFP passes the values in the order of the signature
         arguments = dict(zip(signature.parameters, values, strict=True))
@@ -116,10 +118,8 @@ def compile_pipeline(
         artifacts = {source.name: arguments[source.name] for source in used}
         tasks: dict[str, dsl.PipelineTask] = {}
         for step in dag.steps.values():
-            passed = {name: value for name, value in step.resolve(arguments).items() if value is not None}
-            lengths = {name: len(wire) for name, wire in step.inputs.items() if isinstance(wire, tuple)}
-            task = add_task(step.component, lengths, _wires(step, artifacts, tasks), passed)
-            tasks[step.id] = task.set_display_name(step.id)
+            tasks[step.id] = task = _add_step(step, arguments, artifacts, tasks)
+            names[step.id] = task.name
             apply(placed[step.id], task, target)
         outputs = {name: tasks[output.step].outputs[output.output] for name, output in dag.outputs.items()}
         return signature.return_annotation(**outputs) if as_component and outputs else None
@@ -134,6 +134,14 @@ def compile_pipeline(
     except (TypeError, ValueError, RuntimeError) as error:
         fix = "change the DAG as that line says"
         raise ComponentError(f"{dag.name}: {first_line(error)}", "a DAG that KFP's compiler accepts", fix) from error
+    return names
+
+
+def _add_step(step: Step, arguments: Mapping[str, Any], artifacts: Mapping[str, Any], tasks: Mapping[str, Any]) -> Any:
+    """Add the task of a step, which gets values of the pipeline, and artifacts of sources and of earlier tasks."""
+    passed = {name: value for name, value in step.resolve(arguments).items() if value is not None}
+    lengths = {name: len(wire) for name, wire in step.inputs.items() if isinstance(wire, tuple)}
+    return add_task(step.component, lengths, _wires(step, artifacts, tasks), passed).set_display_name(step.id)
 
 
 def _refuse_settings_of_runs(dag: Dag, options: Options, defaults: Mapping[str, Any]) -> None:

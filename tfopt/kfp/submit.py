@@ -39,12 +39,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Upload:
-    """A DAG on the server: the ids of its experiment, pipeline and version, and the parameters of its runs."""
+    """A DAG on the server: the ids of its experiment, pipeline and version, the parameters of its runs, and its tasks.
+
+    The names of the tasks are KFP's, by the ids of the steps.
+    """
 
     experiment: str
     pipeline: str
     version: str
     parameters: dict[str, object]
+    tasks: dict[str, str]
 
     def settings(self, options: Options) -> dict[str, object]:
         """Return the arguments of the client's calls that start runs of it, now or at the times of a schedule."""
@@ -67,13 +71,13 @@ def upload(
     check_images(dag, values, [step["image"] for step in placed.values()])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "pipeline.yaml")
-        compiler.compile_pipeline(dag, file, images, options, sources=values)
+        tasks = compiler.compile_pipeline(dag, file, images, options, sources=values)
         version = f"{tfopt.__version__}-{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
         pipeline_id = _pipeline_id(server, name, dag.description)
         version_id = _version_id(server, file, pipeline_id, version)
     with server.translated_errors("create an experiment"):
         experiment_id = server.client.create_experiment(experiment or name, namespace=server.namespace).experiment_id
-    return Upload(experiment_id, pipeline_id, version_id, parameters)
+    return Upload(experiment_id, pipeline_id, version_id, parameters, tasks)
 
 
 def run_parameters(dag: Dag, values: Mapping[str, Any]) -> dict[str, object]:
@@ -134,8 +138,22 @@ def start_run(server: Server, uploaded: Upload, name: str, options: Options) -> 
     return str(run.run_id)
 
 
-def wait_for_run(server: Server, run_id: str, start_timeout: float, seconds: float = 5.0) -> str:
-    """Log each change of state of a run and its steps until the run ends; return its final state.
+def find_last_run(server: Server, uploaded: Upload) -> Any:
+    """Return the newest run of a pipeline that succeeded, of the last 100 in its experiment; None if there is none."""
+    settings = {"namespace": server.namespace} if server.namespace else {}
+    with server.translated_errors("list runs"):
+        page = server.client.list_runs(
+            page_size=100, sort_by="created_at desc", experiment_id=uploaded.experiment, **settings
+        )
+        for run in page.runs or []:
+            reference = run.pipeline_version_reference
+            if str(run.state) == "SUCCEEDED" and reference and reference.pipeline_id == uploaded.pipeline:
+                return server.client.get_run(run.run_id)
+    return None
+
+
+def wait_for_run(server: Server, run_id: str, start_timeout: float, seconds: float = 5.0) -> Any:
+    """Log each change of state of a run and its steps until the run ends; return the run as the server describes it.
 
     A server that is temporarily unavailable is polled again; the run does not depend on this process.
 
@@ -162,7 +180,7 @@ def wait_for_run(server: Server, run_id: str, start_timeout: float, seconds: flo
             if state in _FINAL_STATES:
                 if state == "FAILED":
                     log.info("%s", pending.states_of_pods())
-                return state
+                return run
             pending.check(run)
             pause()
 

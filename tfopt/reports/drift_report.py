@@ -47,3 +47,4 @@ class DriftReport:
     level: float  # probability that all intervals hold
     changes: list[Change]
     notes: list[str]
+    time: str = ""  # of the comparison, ISO 8601 in UTC; empty in reports of earlier versions

@@ -34,7 +34,6 @@ class VersionedReport(Protocol):
 
 
 T = TypeVar("T", bound=VersionedReport)
-_type_hints = cache(get_type_hints)
 
 
 def load(report_type: type[T], file: Path) -> T:
@@ -123,7 +122,7 @@ def _from_json(expected: Any, value: Any, place: str) -> Any:
     """Convert one JSON value to the annotated type, or raise TypeError with its place in the report."""
     if type(value) is expected:
         return value  # most values, and the checks below take five times as long
-    origin, arguments = get_origin(expected), get_args(expected)
+    origin, arguments = _parts(expected)
     if (
         expected in (Any, object, JsonValue)
         or (expected is NoneType and value is None)
@@ -135,6 +134,8 @@ def _from_json(expected: Any, value: Any, place: str) -> Any:
     if is_dataclass(expected) and isinstance(value, dict):
         return _from_object(expected, value, place)
     if origin is dict and isinstance(value, dict):
+        if {*map(type, value.values())} == {arguments[1]}:
+            return value
         return {key: _from_json(arguments[1], item, f"{place}.{key}") for key, item in value.items()}
     if origin in (list, tuple) and isinstance(value, list):
         return origin(_from_json(arguments[0], item, f"{place}[{index}]") for index, item in enumerate(value))
@@ -145,22 +146,36 @@ def _from_json(expected: Any, value: Any, place: str) -> Any:
 
 
 def _from_object(expected: Any, value: JsonObject, place: str) -> Any:
-    missing = [field.name for field in fields(expected) if field.name not in value and _default(field) is MISSING]
-    if missing:
-        raise TypeError(f"{place} has no {missing[0]!r}")
-    hints = _type_hints(expected)
-    present = [field.name for field in fields(expected) if field.name in value]
-    return expected(**{name: _from_json(hints[name], value[name], f"{place}.{name}") for name in present})
+    converted = {}
+    for name, kind, is_required in _fields(expected):
+        if name in value:
+            converted[name] = _from_json(kind, value[name], f"{place}.{name}")
+        elif is_required:
+            raise TypeError(f"{place} has no {name!r}")
+    return expected(**converted)
+
+
+@cache
+def _parts(expected: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(expected), get_args(expected)
+
+
+@cache
+def _fields(expected: Any) -> list[tuple[str, Any, bool]]:
+    """Return the name and type of each field, and True if it has no default."""
+    hints = get_type_hints(expected)
+    return [(field.name, hints[field.name], _default(field) is MISSING) for field in fields(expected)]
 
 
 def _from_union(expected: Any, value: Any, place: str) -> Any:
-    members = [member for member in get_args(expected) if (member is NoneType) == (value is None)]
+    arguments = _parts(expected)[1]
+    members = [member for member in arguments if (member is NoneType) == (value is None)]
     for member in members[:-1]:
         try:
             return _from_json(member, value, place)
         except TypeError:
             continue
-    return _from_json(members[-1] if members else expected.__args__[0], value, place)
+    return _from_json(members[-1] if members else arguments[0], value, place)
 
 
 def _to_json(value: Any) -> Any:

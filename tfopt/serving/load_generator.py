@@ -171,6 +171,15 @@ def cost_per_month(price: float, rate: float, capacity: float) -> float:
     return nodes_needed(rate, capacity) * price * HOURS_PER_MONTH
 
 
+def possible_saving(price: float, rate: float, capacity: float) -> float:
+    """Return the most that a better model can save in a month at a rate: all nodes but one.
+
+    >>> possible_saving(0.5, rate=300, capacity=120)
+    730.5
+    """
+    return cost_per_month(price, rate, capacity) - price * HOURS_PER_MONTH
+
+
 @dataclass(frozen=True)
 class ServingCost:
     """Cost of a model at its capacity, else at its throughput, next to that of a baseline."""

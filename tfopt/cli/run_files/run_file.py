@@ -25,7 +25,18 @@ from tfopt.storage import remote_files
 
 # The option of each key, by the name that argparse stores it under. `values`, `images` and `pods` are mappings instead.
 OPTIONS = {
-    "": ("pipeline", "root", "engine", "jobs", "price", "beam_pipeline_arg", "stage", "pipeline_name"),
+    "": (
+        "pipeline",
+        "root",
+        "engine",
+        "jobs",
+        "price",
+        "skip_unprofitable",
+        "gpu_price",
+        "beam_pipeline_arg",
+        "stage",
+        "pipeline_name",
+    ),
     "server": ("endpoint", "token_file", "namespace", "experiment"),
     "schedule": ("cron", "name"),
 }

@@ -9,7 +9,7 @@ from rich.text import Text
 from tfopt.artifacts import Examples
 from tfopt.cli.terminal.tables import OutputConsole, plain_table
 from tfopt.dag.dag import Dag, Step, StepOutput
-from tfopt.dag.planned_step import PlannedStep
+from tfopt.dag.planned_step import PlannedStep, expected_time
 from tfopt.data.feature_schema import read_manifest
 from tfopt.formatting import duration, visible
 from tfopt.measurement.evidence import describe_visible_loss, expected_main_metric
@@ -21,7 +21,7 @@ STYLES = {"run": "bold", "depends": "yellow", "reuse": "dim"}
 
 def plan_facts(steps: Mapping[str, PlannedStep], evidence: Sequence[str]) -> JsonObject:
     """Return a plan as plain values; ``evidence`` are sentences on the records of the evaluation."""
-    seconds, without_time = _expected_time(steps)
+    seconds, without_time = expected_time(steps)
     return {
         "steps": {
             name: {"action": step.action, "reasons": step.reasons, "seconds": step.seconds}
@@ -31,12 +31,6 @@ def plan_facts(steps: Mapping[str, PlannedStep], evidence: Sequence[str]) -> Jso
         "steps_without_time": without_time,
         "evidence": list(evidence),
     }
-
-
-def _expected_time(steps: Mapping[str, PlannedStep]) -> tuple[float, int]:
-    """Return the seconds that steps took before which are not reused, and the number of those that never ran."""
-    times = [step.seconds for step in steps.values() if step.action != "reuse"]
-    return sum(time or 0 for time in times), times.count(None)
 
 
 def print_plan(steps: Mapping[str, PlannedStep], evidence: Sequence[str] = (), console: Console | None = None) -> None:
@@ -58,7 +52,7 @@ def print_plan(steps: Mapping[str, PlannedStep], evidence: Sequence[str] = (), c
 
 
 def _summary(steps: Mapping[str, PlannedStep]) -> str:
-    (seconds, without_time), actions = _expected_time(steps), [step.action for step in steps.values()]
+    (seconds, without_time), actions = expected_time(steps), [step.action for step in steps.values()]
     parts = [f"{actions.count('run')} of {len(steps)} steps run"]
     if depending := actions.count("depends"):
         parts.append(f"{depending} more if the outputs of these change")
