@@ -115,7 +115,7 @@ class Submission(Run):
         """Return what the command prints that the user gets after a failure."""
         (line,) = [line for line in self.errors().splitlines() if line.startswith("the reason of each pod: ")]
         command = line.partition(": ")[2]
-        return subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(command, shell=True, check=False, capture_output=True, text=True).stdout
 
     def errors(self) -> str:
         """Return what the command printed to standard error."""
