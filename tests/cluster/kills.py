@@ -47,7 +47,7 @@ VICTIMS = {  # by a part of the command line
 }
 KEY = "kills/rows.csv"
 LIMIT = 900.0  # seconds of a run with kills
-PAUSE = 4.0  # seconds between two kills, on average
+PAUSE = 3.0  # seconds between two kills, on average
 RUNS = 3  # at a time
 
 

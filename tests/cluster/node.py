@@ -143,7 +143,7 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.commands = commands(folder, Path(os.environ[VARIABLE]))
-        self.running: dict[int, str] = {}
+        self.running: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
 
     def run(self) -> None:
         """Start everything, report that the node is ready, and wait for ever."""
@@ -195,13 +195,15 @@ class Node:
         environment = {**os.environ, "KUBECONFIG": "", "PYTHONPATH": str(REPOSITORY)}
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(self.commands[name], stdout=log, stderr=log, env=environment, cwd=self.folder)
-        self.running[process.pid] = name
+        self.running[process.pid] = name, process  # Python itself waits for a process without a reference
         (self.folder / f"{name}.pid").write_text(str(process.pid))
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if name := self.running.pop(ended[0], None):
+                if started := self.running.pop(ended[0], None):
+                    name, process = started
+                    process.returncode = ended[1]
                     print(f"{name} ended with status {ended[1]}, and is started again", flush=True)
                     time.sleep(1)
                     self._start(name)
