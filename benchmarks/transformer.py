@@ -2,6 +2,7 @@
 
 import importlib
 from pathlib import Path
+from typing import Any
 
 WORDS, LENGTH = 1000, 64  # the number of different words, and of words in a text
 
@@ -21,8 +22,19 @@ def export_transformer(
     """
     import numpy as np
 
+    draw = np.random.default_rng(0)
+    model = build_transformer(width, library=library, masked=masked, approximate=approximate)
+    for weight in model.weights if random_biases else ():
+        kind = (weight.path if library == "keras" else weight.name.partition(":")[0]).rpartition("/")[2]
+        if kind in ("bias", "beta", "gamma"):
+            weight.assign((kind == "gamma") + draw.normal(0, 0.3, weight.shape))
+    model.export(str(folder), **({"verbose": False} if library == "keras" else {}))
+
+
+def build_transformer(width: int, *, library: str, masked: bool, approximate: bool, classes: int = 10) -> Any:
+    """Return the untrained encoder; the parameters are those of `export_transformer`."""
     keras = importlib.import_module(library)
-    layers, draw = keras.layers, np.random.default_rng(0)
+    layers = keras.layers
     keras.utils.set_random_seed(0)
     ids = layers.Input((LENGTH,), dtype="int32", name="ids")
     flow = layers.Embedding(WORDS, width, mask_zero=masked)(ids)
@@ -31,9 +43,4 @@ def export_transformer(
         wide = layers.Dense(4 * width)(flow)
         wide = layers.Activation(lambda values: keras.activations.gelu(values, approximate=approximate))(wide)
         flow = layers.LayerNormalization()(flow + layers.Dense(width)(wide))
-    model = keras.Model(ids, layers.Dense(10)(layers.GlobalAveragePooling1D()(flow)))
-    for weight in model.weights if random_biases else ():
-        kind = (weight.path if library == "keras" else weight.name.partition(":")[0]).rpartition("/")[2]
-        if kind in ("bias", "beta", "gamma"):
-            weight.assign((kind == "gamma") + draw.normal(0, 0.3, weight.shape))
-    model.export(str(folder), **({"verbose": False} if library == "keras" else {}))
+    return keras.Model(ids, layers.Dense(classes)(layers.GlobalAveragePooling1D()(flow)))

@@ -40,7 +40,9 @@ def main(root: Path) -> None:
         compiled.parent.mkdir(parents=True, exist_ok=True)
         kfp.compile_pipeline(load(name), compiled)
     _write(root / "docs" / "mnist" / "retrain.schema.json", json.dumps(pipeline_schema("retrain"), indent=1))
-    _write(root / "docs" / "retrain.svg", draw_dag(load("retrain")))
+    dag = load("retrain").with_sources({"plan": "", "start": ""})  # as runs without a recording
+    del dag.sources["recording"]
+    _write(root / "docs" / "retrain.svg", draw_dag(dag))
     _write(root / "docs" / "architecture.svg", draw_flowchart((ROOT / "docs" / "architecture.mmd").read_text()))
     _write(root / "components" / "README.md", index())
     _write(root / "docs" / "verified.md", verified(tomllib.loads((ROOT / "docs" / "verified.toml").read_text())))

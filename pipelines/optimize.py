@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
-from tfopt.artifacts import Examples, PythonModule, SavedModel
+from tfopt.artifacts import Examples, Files, PythonModule, SavedModel
 from tfopt.component import Between, Group, Input
 from tfopt.model_store.warm_start import Destination
 from tfopt.trace import Inherited, Steps
@@ -60,13 +60,34 @@ class Selection:
     keep: Annotated[int, Between(0)] = 0  # without None, which KFP's local engine cannot pass on
 
 
+@dataclass(frozen=True)
+class Replaying:
+    """Parameters of the replay of recorded requests, without effect unless there is a recording.
+
+    Attributes:
+        replay_goals: Conditions that the selected model must meet in the replay, on ``disagreement`` (of its answers
+            with those of the newest version in ``destination``), ``p50``, ``p90`` and ``p99`` (of latency in
+            milliseconds), such as "disagreement max 0.5%" and "p99 max_regression 10%".
+        replay_slices: Names of slices of the recording, for goals such as "disagreement[city=*] max 2%".
+        replay_seconds: Duration for which requests are sent to each of the two models to measure latency.
+        replay_rate: Requests per second of the replay; 0 for the recorded times.
+    """
+
+    replay_goals: Inherited
+    replay_slices: Inherited
+    replay_seconds: Inherited
+    replay_rate: Inherited
+
+
 def optimize(
     steps: Steps,
     model: Input[SavedModel],
     examples: Input[Examples],
     module: Input[PythonModule] | None = None,
+    recording: Input[Files] | None = None,
     *,
     selection: Group[Selection],
+    replaying: Group[Replaying],
     signature: Inherited,
     trust_model_code: Inherited,
 ) -> dict[str, object]:
@@ -77,13 +98,16 @@ def optimize(
         model: A trained model: the baseline that every candidate is compared with.
         examples: Examples with the splits train (calibration) and eval, and test if there is one (measurement).
         module: Your Python file with functions for ``metrics``.
+        recording: Requests to the served version, which the selected model must answer as well before it is pushed.
         selection: Parameters of the measurement, the selection and the push.
+        replaying: Parameters of the replay of the recording.
         signature: Name of the signature that is converted, measured and served, in formats with signatures.
         trust_model_code: Run Python code that the Keras form of ``model`` contains.
     """
     loading = Loading(signature=signature, trust_model_code=trust_model_code)
     candidates = make_candidates(steps, model, examples, CANDIDATES, loading)
-    return select_and_push(steps, model, candidates, examples, selection, loading, module)
+    replay = replay_inputs(recording, replaying)
+    return select_and_push(steps, model, candidates, examples, selection, loading, module, replay)
 
 
 def make_candidates(
@@ -136,9 +160,9 @@ def select_and_push(
     """Measure candidates against the baseline, select one, load it as its server would, and push it.
 
     If the selected model cannot be served, the baseline is pushed instead. Return the outputs of the selection. The
-    module has functions for ``metrics``. ``replay`` are the inputs ``served`` and ``recording`` and the parameters of a
-    step `replay`, which the selected model must pass, too; the baseline is then not pushed instead. ``warm_start`` are
-    the artifacts ``trained`` and ``recipe``, which `push_model` stores for the next run.
+    module has functions for ``metrics``. ``replay`` are inputs and parameters of a step `replay`, which the selected
+    model must pass, too (`replay_inputs`); the baseline is then not pushed instead. ``warm_start`` are the artifacts
+    ``trained`` and ``recipe``, which `push_model` stores for the next run.
     """
     compared = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
     quality = values_of(selection, "label", "output", "metrics", "slices", "max_skipped")
@@ -153,10 +177,10 @@ def select_and_push(
         **values_of(selection, "goals", "confidence", "slice_records", "objective", "destination", "layout"),
     )
     pushed = {"model": selected.outputs["selected"], "examples": examples, **(loading or {})}
-    pushed |= {"fallback": None if replay else model, **values_of(selection, "destination", "layout")}
+    pushed |= {"fallback": model, **values_of(selection, "destination", "layout")}
     tested = steps.validate_serving(**pushed).outputs["infra_blessing"]
     if replay:
-        loaded = {"model": pushed["model"], **values_of(selection, "layout"), **(loading or {})}
+        loaded = {"model": pushed["model"], **values_of(selection, "destination", "layout"), **(loading or {})}
         tested = steps.replay(**loaded, tested=tested, **replay).outputs["infra_blessing"]
     steps.push_model(
         **values_of(selection, "keep", "canary", "signing_key", "register", "model_name", "destination_uri"),
@@ -167,6 +191,12 @@ def select_and_push(
         **warm_start,
     )
     return dict(selected.outputs)
+
+
+def replay_inputs(recording: Any, replaying: Replaying) -> dict[str, object]:
+    """Return ``replay`` of `select_and_push`; without the recording, the runs of the pipeline have no such step."""
+    names = ("goals", "slices", "seconds", "rate")
+    return {"recording": recording, **{name: getattr(replaying, f"replay_{name}") for name in names}}
 
 
 def values_of(group: object, *names: str) -> dict[str, Any]:

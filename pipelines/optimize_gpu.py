@@ -6,9 +6,9 @@ Formats whose runtimes compute on CPUs are no candidates: the GPU would wait whi
 candidate makes the intervals of all wider.
 """
 
-from tfopt.artifacts import Examples, PythonModule, SavedModel
+from tfopt.artifacts import Examples, Files, PythonModule, SavedModel
 from tfopt.component import Group, Input
-from tfopt.pipelines.optimize import Loading, Selection, make_candidates, select_and_push
+from tfopt.pipelines.optimize import Loading, Replaying, Selection, make_candidates, replay_inputs, select_and_push
 from tfopt.trace import Inherited, Steps
 
 GRAPHS = ("folded", "optimized", "compiled", "cast float16", "compiled float16")
@@ -20,8 +20,10 @@ def optimize_gpu(
     model: Input[SavedModel],
     examples: Input[Examples],
     module: Input[PythonModule] | None = None,
+    recording: Input[Files] | None = None,
     *,
     selection: Group[Selection],
+    replaying: Group[Replaying],
     signature: Inherited,
     trust_model_code: Inherited,
 ) -> dict[str, object]:
@@ -32,10 +34,13 @@ def optimize_gpu(
         model: A trained model: the baseline that every candidate is compared with.
         examples: Examples with the splits train (calibration) and eval, and test if there is one (measurement).
         module: Your Python file with functions for ``metrics``.
+        recording: Requests to the served version, which the selected model must answer as well before it is pushed.
         selection: Parameters of the measurement, the selection and the push.
+        replaying: Parameters of the replay of the recording.
         signature: Name of the signature that is converted, measured and served, in formats with signatures.
         trust_model_code: Run Python code that the Keras form of ``model`` contains.
     """
     loading = Loading(signature=signature, trust_model_code=trust_model_code)
     candidates = make_candidates(steps, model, examples, (*GRAPHS, *ENGINES), loading)
-    return select_and_push(steps, model, candidates, examples, selection, loading, module)
+    replay = replay_inputs(recording, replaying)
+    return select_and_push(steps, model, candidates, examples, selection, loading, module, replay)

@@ -5,7 +5,15 @@ from typing import Any
 
 from tfopt.artifacts import Files, KerasModel, PythonModule, TrainingPlan
 from tfopt.component import Group, Input
-from tfopt.pipelines.optimize import FORMATS, Selection, make_candidates, select_and_push, values_of
+from tfopt.pipelines.optimize import (
+    FORMATS,
+    Replaying,
+    Selection,
+    make_candidates,
+    replay_inputs,
+    select_and_push,
+    values_of,
+)
 from tfopt.trace import Inherited, Steps
 
 
@@ -39,9 +47,11 @@ def retrain(
     module: Input[PythonModule],
     plan: Input[TrainingPlan] | None = None,
     start: Input[KerasModel] | None = None,
+    recording: Input[Files] | None = None,
     *,
     training: Group[Training],
     selection: Group[Selection],
+    replaying: Group[Replaying],
 ) -> dict[str, object]:
     """Retrain a model on fresh data, optimize it, measure every candidate, and push the selected one.
 
@@ -51,13 +61,16 @@ def retrain(
         module: Your Python file, with build_model() and, optionally, preprocess(features) and metrics.
         plan: The training plan of profile_training: settings that were measured to make this training faster.
         start: The model that train wrote in the last blessed run: training begins with its weights.
+        recording: Requests to the served version, which the selected model must answer as well before it is pushed.
         training: Parameters of the data preparation and the training.
         selection: Parameters of the measurement, the selection and the push.
+        replaying: Parameters of the replay of the recording.
     """
     inputs = {"module": module, "plan": plan, "start": start}
     examples, trained = prepare_and_train(steps, data, training, selection, **inputs)
     candidates = make_candidates(steps, trained, examples, FORMATS)
-    return select_and_push(steps, trained, candidates, examples, selection, module=module, trained=trained)
+    replay = replay_inputs(recording, replaying)
+    return select_and_push(steps, trained, candidates, examples, selection, None, module, replay, trained=trained)
 
 
 def prepare_and_train(

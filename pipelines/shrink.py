@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.artifacts import Examples, KerasModel, PythonModule
+from tfopt.artifacts import Examples, Files, KerasModel, PythonModule
 from tfopt.component import Group, Input
-from tfopt.pipelines.optimize import Selection, select_and_push
+from tfopt.pipelines.optimize import Replaying, Selection, replay_inputs, select_and_push
 from tfopt.trace import Inherited, Steps
 
 LITERT = ("tflite float32", "tflite int8", "aware tflite int8")
@@ -43,9 +43,11 @@ def shrink(
     model: Input[KerasModel],
     examples: Input[Examples],
     module: Input[PythonModule],
+    recording: Input[Files] | None = None,
     *,
     shrinking: Group[Shrinking],
     selection: Group[Selection],
+    replaying: Group[Replaying],
 ) -> dict[str, object]:
     """Prune, cluster and quantize a trained model, alone and combined, measure every candidate, push the selected one.
 
@@ -55,8 +57,10 @@ def shrink(
         examples: Examples with the splits train (fine-tuning, calibration) and eval, and test if there is one
             (measurement).
         module: The Python file with build_model() that the model was trained with, and optionally metrics.
+        recording: Requests to the served version, which the selected model must answer as well before it is pushed.
         shrinking: Parameters of pruning, clustering and the fine-tuning after them.
         selection: Parameters of the measurement, the selection and the push.
+        replaying: Parameters of the replay of the recording.
     """
     fine_tuning = {
         "examples": examples,
@@ -100,4 +104,5 @@ def shrink(
         return exporter(id="_".join(["export", name, *kind.split()]), **options).outputs["exported"]
 
     candidates = [export(name, kind) for name, kinds in EXPORTS.items() for kind in kinds]
-    return select_and_push(steps, model, candidates, examples, selection, module=module)
+    replay = replay_inputs(recording, replaying)
+    return select_and_push(steps, model, candidates, examples, selection, module=module, replay=replay)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tfopt.artifacts import Files, KerasModel, PythonModule, TrainingPlan
 from tfopt.component import Group, Input
-from tfopt.pipelines.optimize import Selection, select_and_push, values_of
+from tfopt.pipelines.optimize import Replaying, Selection, replay_inputs, select_and_push, values_of
 from tfopt.pipelines.retrain import Training, prepare_and_train
 from tfopt.trace import Inherited, Steps
 
@@ -24,10 +24,12 @@ def tune(
     module: Input[PythonModule],
     plan: Input[TrainingPlan] | None = None,
     start: Input[KerasModel] | None = None,
+    recording: Input[Files] | None = None,
     *,
     training: Group[Training],
     search: Group[Search],
     selection: Group[Selection],
+    replaying: Group[Replaying],
 ) -> dict[str, object]:
     """Retrain a model on fresh data, optimize it by the last run's recipe or search a new one, and push the result.
 
@@ -40,9 +42,11 @@ def tune(
         module: Your Python file, with build_model() and, optionally, preprocess(features) and metrics.
         plan: The training plan of profile_training: settings that were measured to make this training faster.
         start: The model that train wrote in the last blessed run: training begins with its weights.
+        recording: Requests to the served version, which the selected model must answer as well before it is pushed.
         training: Parameters of the data preparation and the training.
         search: Parameters of the search for a recipe.
         selection: Parameters of the measurement, the selection and the push.
+        replaying: Parameters of the replay of the recording.
     """
     inputs = {"module": module, "plan": plan, "start": start}
     examples, trained = prepare_and_train(steps, data, training, selection, **inputs)
@@ -54,5 +58,6 @@ def tune(
         **values_of(selection, "seconds", "batch_sizes", "destination"),
         **values_of(search, "formats", "trials", "minutes"),
     ).outputs
+    candidates, replay = [tuned["tuned"]], replay_inputs(recording, replaying)
     warm_start = {"trained": trained, "recipe": tuned["recipe"]}
-    return select_and_push(steps, trained, [tuned["tuned"]], examples, selection, module=module, **warm_start)
+    return select_and_push(steps, trained, candidates, examples, selection, None, module, replay, **warm_start)

@@ -13,7 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt import formatting, runtimes
-from tfopt.artifacts import Benchmark, Decision, Evaluation, Examples, Model, PythonModule, SavedModel, notebook_html
+from tfopt.artifacts import (
+    Benchmark,
+    Decision,
+    Evaluation,
+    Examples,
+    Files,
+    Model,
+    PythonModule,
+    SavedModel,
+    notebook_html,
+)
 from tfopt.artifacts.tensor_spec import fixed_batch
 from tfopt.cli.engines import run_recorded
 from tfopt.cli.terminal.log_redirect import progress_on_terminal
@@ -223,15 +233,18 @@ def _trace(formats: Sequence[str]) -> Dag:
         model: Input[SavedModel],
         examples: Input[Examples],
         module: Input[PythonModule] | None = None,
+        recording: Input[Files] | None = None,
         *,
         selection: Group[pipeline.Selection],
+        replaying: Group[pipeline.Replaying],
         signature: Inherited,
         trust_model_code: Inherited,
     ) -> dict[str, object]:
         """Optimize a trained model."""
         loading = pipeline.Loading(signature=signature, trust_model_code=trust_model_code)
         made = pipeline.make_candidates(steps, model, examples, tuple(names), loading)
-        return pipeline.select_and_push(steps, model, made, examples, selection, loading, module)
+        replay = pipeline.replay_inputs(recording, replaying)
+        return pipeline.select_and_push(steps, model, made, examples, selection, loading, module, replay)
 
     return trace(optimize)
 

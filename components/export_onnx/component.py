@@ -27,8 +27,9 @@ def export_onnx(
 
     With max_degradation, layers that 8 bits break get a higher precision, the worst ones first. auto begins with
     products of activations and stored matrices in int4, whose next precisions are int8 (static ranges), dynamic (8 bits
-    with ranges that are found in each call) and float32; all other layers begin in int8. The model card lists the
-    layers under ``raised``, and the measured degradation with its interval under ``degradation``.
+    with ranges that are found in each call) and float32; all other layers begin in int8. Weights in int4 are rounded
+    so that the outputs of each product change least on the calibration records (GPTQ). The model card lists the layers
+    under ``raised``, and the measured degradation with its interval under ``degradation``.
 
     In int8, operations before the first layers stay in float that need exact values (comparisons, casts to integers,
     lookups, rounding) or scale columns, such as a normalization; the model card lists them under ``float_part``.

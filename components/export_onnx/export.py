@@ -79,7 +79,7 @@ def export(
                         mixed=mixed,
                         sensitivities=sensitivities,
                     )
-                    facts |= mix_facts
+                    facts |= mix_facts | quantizable.facts  # with those of the rounding
                 shorten_names(converted)
     if parameters.precision == "float16":
         converted = onnx_float16.cast_float16(converted)

@@ -21,10 +21,12 @@ def export_tflite(
 
     Outputs in float32 match the parent's. float16 halves the file and changes outputs by about a thousandth.
     dynamic stores weights in 8 bits and needs no data; int4 stores them in 4 bits, and auto each layer's in the fewest
-    bits that keep the answers. int8 computes in 8 bits, the fastest
-    on most phones and on CPUs with VNNI. int16x8 has activations in 16 bits: the most exact of the integer precisions,
-    and slow on CPUs. In int8, a dense layer has one scale instead of one for each of its channels if that saves 2 % of
-    the file and changes the class of at most one record in 256; the model card reports this under ``dense_scales``.
+    bits that keep the answers. With examples, 4-bit weights are rounded so that the outputs of each layer change least
+    (GPTQ), where that degrades held-out records less than every way to choose scales; the model card reports it under
+    ``weight_scales``. int8 computes in 8 bits, the fastest on most phones and on CPUs with VNNI. int16x8 has
+    activations in 16 bits: the most exact of the integer precisions, and slow on CPUs. In int8, a dense layer has one
+    scale instead of one for each of its channels if that saves 2 % of the file and changes the class of at most one
+    record in 256; the model card reports this under ``dense_scales``.
 
     In int8 and int16x8, operations before the first layers stay in float that need exact values (comparisons, casts to
     integers, lookups, rounding) or scale columns, such as a normalization; the model card lists them under

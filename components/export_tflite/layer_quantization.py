@@ -15,9 +15,11 @@ from ai_edge_quantizer.calibrator import CalibrationMode, Calibrator
 from ai_edge_quantizer.quantizer import AlgorithmName, Quantizer, ValidationErrorMetric
 from ai_edge_quantizer.recipe_manager import RecipeManager
 from ai_edge_quantizer.utils.qsv_utils import min_max_update
+from numpy.typing import NDArray
 
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite.parameters import Rule
+from tfopt.components.export_tflite.rounded_kernels import replace_kernels, round_kernels
 from tfopt.conversion.activation_ranges import Histogram, Method, select_ranges
 from tfopt.conversion.mixed_precision import BITS, ERROR_RECORDS, Layer, MixedModel
 from tfopt.conversion.sensitivity_table import describe_kernel
@@ -34,6 +36,7 @@ LOWEST = {"int4": "int4", "auto": "int4"}  # kind of the weights that a precisio
 # How the scale of a channel follows from its weights: the largest one, or the least mean squared error, in closed form
 # (OCTAV: Sakr et al., 2022, https://arxiv.org/abs/2206.06501) or assuming a Gaussian.
 SCALES = (AlgorithmName.MIN_MAX_UNIFORM_QUANT, AlgorithmName.MSE, AlgorithmName.OCTAV)
+COMPENSATED = "compensated_rounding"  # of the weights, whose scales are then those of the largest ones
 
 
 class QuantizableModel(MixedModel[bytes]):
@@ -46,6 +49,7 @@ class QuantizableModel(MixedModel[bytes]):
         """Store a float32 flatbuffer, and calibrate it if the precision needs ranges, as int8 and int16x8 do."""
         self._content, self._precision, self._feed, self._integer_io = content, precision, feed, integer_io
         self._lowest, self._scales = LOWEST.get(precision, "int8"), SCALES[0]
+        self._rounded: Mapping[str, NDArray[np.float32]] = {}  # kernels in 4 bits, by the output of their layer
         self.rules: list[Rule] = []
         self.ranges: dict[str, Any] | None = None
         self.by_bytes = precision not in ACTIVATION_BITS
@@ -91,19 +95,41 @@ class QuantizableModel(MixedModel[bytes]):
             fix = "leave the layer it names in float32 by recipe=['NAME=float32'], or choose another precision"
             raise ComponentError(received, f"layers that can be {self._precision}", fix) from error
 
-    def choose_scales(self, measure: Callable[[bytes], float]) -> JsonObject:
-        """Choose how the scales of 4-bit weights are found, by the degradation of whole files; return it for the card.
+    def choose_scales(self, measure: Callable[[bytes], tuple[float, float]]) -> JsonObject:
+        """Choose how 4-bit weights are found, by the degradation of whole files, then by noise; return it for the card.
 
-        No method is best for all models: a scale for the largest weight of a channel costs the others their precision.
+        No scale is best for all models: one for the largest weight of a channel costs the others their precision.
+        Kernels that cannot be rounded with compensation have the best scale.
         """
-        degradation = {}
-        for self._scales in SCALES:
+
+        def measure_file() -> tuple[float, float]:
             try:
-                degradation[str(self._scales.value)] = measure(self.quantize())
+                return measure(self.quantize())
             except ComponentError:  # some find the scale 0 for a channel of zeros, which LiteRT does not load
-                degradation[str(self._scales.value)] = 1.0
-        self._scales = min(SCALES, key=lambda scales: degradation[scales.value])
-        return {"used": str(self._scales.value), "degradation": degradation}
+                return 1.0, 1.0
+
+        measured = {}
+        for self._scales in SCALES:
+            measured[str(self._scales.value)] = measure_file()
+        self._scales = min(SCALES, key=lambda scales: measured[scales.value])
+        used = str(self._scales.value)
+        self._rounded, facts = self._round_kernels()
+        if self._rounded:
+            measured[COMPENSATED] = measure_file()
+            used = min(COMPENSATED, used, key=measured.__getitem__)
+        if used != COMPENSATED:
+            self._rounded = {}
+        parts = {
+            part: {name: pair[place] for name, pair in measured.items()}
+            for place, part in enumerate(("degradation", "noise"))
+        }
+        return {"used": used, **parts, "rounding": facts}
+
+    def _round_kernels(self) -> tuple[Mapping[str, NDArray[np.float32]], JsonObject]:
+        try:
+            return round_kernels(self._content, self._feed)
+        except Exception as error:  # LiteRT's interpreter, of a file that needs a delegate
+            return {}, {"not_measured": first_line(error)}
 
     def measure_noise(self, file: bytes) -> dict[str, float]:
         """Return the noise-to-signal ratio of each tensor: both files are run on the same inputs."""
@@ -137,11 +163,14 @@ class QuantizableModel(MixedModel[bytes]):
         return [kind for kind in kinds if kind != "float16" or largest <= np.finfo(np.float16).max]
 
     def _quantizer(self, layer_kinds: Mapping[str, str], lowest: str | None = None) -> Quantizer:
-        quantizer = Quantizer(bytearray(self._content))
         bits = ACTIVATION_BITS.get(self._precision)
         # Ops without a 4-bit kernel have 8-bit weights.
-        rules = *self.rules, *layer_rules(layer_kinds)
-        for pattern, kind in (("(?:.*)", "int8"), (".*", lowest or self._lowest), *rules):
+        rules = [("(?:.*)", "int8"), (".*", lowest or self._lowest), *self.rules, *layer_rules(layer_kinds)]
+        kinds = {name: [kind for pattern, kind in rules if re.search(pattern, name)][-1] for name in self._rounded}
+        rounded = {name: self._rounded[name] for name, kind in kinds.items() if kind == "int4"}
+        quantizer = Quantizer(bytearray(replace_kernels(self._content, rounded)))
+        on_grid = layer_rules(dict.fromkeys(rounded, "int4"))
+        for pattern, kind in (*rules, *on_grid):
             if kind.startswith("float"):
                 quantizer.update_quantization_recipe(pattern, ALL_OPS, algorithm_key=AlgorithmName.NO_QUANTIZE)
             if kind == "float16":  # in groups, since a second rule of the same pattern would replace the first one
@@ -152,7 +181,7 @@ class QuantizableModel(MixedModel[bytes]):
                 continue
             weights, _, block = kind.removeprefix("int").partition("x")
             granularity = qtyping.QuantGranularity[f"BLOCKWISE_{block}" if block else "CHANNELWISE"]
-            scales = self._scales if kind == "int4" else SCALES[0]
+            scales = self._scales if kind == "int4" and (pattern, kind) not in on_grid else SCALES[0]
             if bits:
                 quantizer.add_static_config(pattern, ALL_OPS, bits, int(weights), granularity, scales)
             else:

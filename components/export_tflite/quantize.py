@@ -85,6 +85,10 @@ class _Quantization:
     def measure_noise(self, content: bytes) -> float:
         return noise(self.compare(content))
 
+    def measure_both(self, content: bytes) -> tuple[float, float]:
+        parities = self.compare(content)
+        return degradation(parities), noise(parities)
+
     def inspect_activations(self) -> None:
         """Read the histograms of the activations from a float file, and find what stays in float."""
         if not (self.calibrated and self.feed):
@@ -160,7 +164,7 @@ class _Quantization:
             model.replace_ranges(histograms, chosen)
             self.facts = range_facts | self.facts
         if parameters.precision in layer_quantization.LOWEST and self.feed:
-            self.facts["weight_scales"] = model.choose_scales(self.measure)
+            self.facts["weight_scales"] = model.choose_scales(self.measure_both)
         if limit is None:
             return model.quantize(), self.facts
         mixed = parameters.precision == "auto"

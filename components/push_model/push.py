@@ -12,7 +12,14 @@ from tfopt.components.push_model.version_record import VersionRecord
 from tfopt.components.push_model.versions import check_name, translate_errors
 from tfopt.errors import ComponentError
 from tfopt.model_store import run_history, warm_start
-from tfopt.model_store.withdrawals import CANARY, canary_folder, is_served, is_withdrawn, read_changes
+from tfopt.model_store.withdrawals import (
+    CANARY,
+    canary_folder,
+    is_served,
+    is_withdrawn,
+    read_changes,
+    served_versions,
+)
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.reports.serving_report import ServedModel
 from tfopt.runtimes import environment
@@ -55,7 +62,9 @@ def choose(model: Model, blessing: Blessing, infra: InfraBlessing | None, fallba
     test = tests.get(model.digest)
     if permission.blessed and (test is None or test.blessed):
         return Choice(model, permission.reason)
-    refusal = f"it cannot be served: {test.reason}" if permission.blessed and test else permission.reason
+    refusal = permission.reason
+    if permission.blessed and test:
+        refusal = f"it {'failed the replay' if test.replayed else 'cannot be served'}: {test.reason}"
     choice = _choose_fallback(model, fallback, tests, f"not blessed: {refusal}")
     if choice.fallback and permission.parent_blessed is False:
         return Choice(None, f"not blessed: {refusal}; its parent does not meet the thresholds either")
@@ -70,7 +79,7 @@ def _choose_fallback(model: Model, fallback: Model | None, tests: Mapping[str, S
         if test is None:
             return Choice(None, f"{refusal}; {fallback.name} has no serving test")
         if not test.blessed:
-            return Choice(None, f"{refusal}; {fallback.name} cannot be served either: {test.reason}")
+            return Choice(None, f"{refusal}; {fallback.name} is not pushed either: {test.reason}")
     return Choice(fallback, f"{fallback.name} instead of {model.name}, which is {refusal}", fallback=True)
 
 
@@ -178,7 +187,7 @@ def check_policies(
             requested.digest,
             signed=signed,
             tested=infra is not None,
-            replayed=test is not None and test.replayed,
+            replayed=(test is not None and test.replayed) or not served_versions(settings.destination),
         )
         check_approval(policy, settings.destination, choice.model, decision)
 

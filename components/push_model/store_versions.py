@@ -16,7 +16,6 @@ from typing import Any
 from tfopt.components.push_model.push_plan import PushResult, plan_push, record_canary
 from tfopt.components.push_model.version_record import RECORD, VersionRecord, write_record
 from tfopt.components.push_model.versions import (
-    POINTER,
     MakeConfig,
     Versions,
     complete_changes,
@@ -25,7 +24,7 @@ from tfopt.components.push_model.versions import (
     replace_config,
 )
 from tfopt.errors import ComponentError
-from tfopt.model_store.withdrawals import canary_folder, hidden_versions, read_changes
+from tfopt.model_store.withdrawals import POINTER, canary_folder, read_changes, served_versions
 from tfopt.reports import report_schema
 from tfopt.serving.layouts import Version
 from tfopt.serving.triton_config import FILE as CONFIG
@@ -115,8 +114,7 @@ class StoreVersions:
 
     def numbers(self) -> list[int]:
         """List the numbers of the versions, oldest first, without those that are withdrawn but not moved yet."""
-        pointers = {number for number, kind in self._entries() if kind == POINTER}
-        return sorted(pointers - hidden_versions(self.destination))
+        return list(served_versions(self.destination))
 
     def newest(self) -> int | None:
         """Return the largest number; None if there is no version."""

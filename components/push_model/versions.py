@@ -13,14 +13,15 @@ from tfopt.components.push_model.push_plan import PushResult, plan_push, record_
 from tfopt.components.push_model.version_record import RECORD, VersionRecord, read_record, write_record
 from tfopt.errors import ComponentError
 from tfopt.model_store.withdrawals import (
+    POINTER,
     WITHDRAWN,
     Changes,
     canary_folder,
-    hidden_versions,
     is_canary,
     is_withdrawn,
     new_change,
     read_changes,
+    served_versions,
     write_change,
 )
 from tfopt.serving.layouts import Version
@@ -34,7 +35,6 @@ from tfopt.storage.publication import NAME_IN_USE
 from tfopt.value_types import JsonObject
 
 LATEST = "latest"
-POINTER = ".json"  # in an object store: the version exists
 MakeConfig = Callable[[str, str | None], str]  # from the model's name in Triton and the configuration before
 
 log = logging.getLogger(__name__)
@@ -172,8 +172,7 @@ class Versions:
 
     def numbers(self) -> list[int]:
         """List the numbers of the versions, oldest first, without those that are withdrawn but not moved yet."""
-        numbers = {int(path.name) for path in self._numbered() if path.is_dir()}
-        return sorted(numbers - hidden_versions(self.destination))
+        return list(served_versions(self.destination))
 
     def newest(self) -> int | None:
         """Return the largest number; None if there is no version."""

@@ -6,13 +6,13 @@ from tfopt.components.replay.parameters import ReplayTest, Traffic
 from tfopt.reports.serving_report import ServingReport
 
 
-@component(image="tf", purpose="serving", cache="local", cpu=2, model_signature=True)
+@component(image="tf", purpose="serving", cache="never", cpu=2, model_signature=True)
 def replay(
     model: Input[Model],
-    served: Input[Model],
     recording: Input[Files],
     replayed: Output[Replay],
     infra_blessing: Output[InfraBlessing],
+    served: Input[Model] | None = None,
     tested: Input[InfraBlessing] | None = None,
     *,
     test: Group[ReplayTest],
@@ -27,33 +27,41 @@ def replay(
     ones are answered, and its latency counts from then, so that the wait in a queue is measured.
 
     A model that misses a goal, fails, or returns NaN where the served version does not, is not blessed, with the
-    reason; the step then succeeds. `push_model` takes the ``infra_blessing``.
+    reason; the step then succeeds. `push_model` takes the ``infra_blessing``. A result is never reused, because it is
+    about the version that is served at that time.
 
     Args:
         model: The model to push, in any format.
-        served: The version that is served now, such as ``DESTINATION/8``, or the parent.
         recording: Requests to the served version, a file or a folder: a request log of TensorFlow Serving (TFRecord of
             PredictionLog), KServe's logger events (CloudEvents as JSON lines), TFRecords of tf.Example, or JSON lines
             such as ``{"time": 0.25, "inputs": {"image": [...]}}``. ``.gz`` is read, too.
         replayed: Disagreement, latency and the result of each goal, ``replay.json`` and ``report.html``.
         infra_blessing: ``infra_blessing.json``: the result, in the form of `validate_serving`.
-        tested: The result of `validate_serving` for this model, which it must have passed, too. Its fallback is passed
-            on.
+        served: The version that is served now, such as ``DESTINATION/8``, or the parent; by default the newest version
+            in ``destination``.
+        tested: The result of `validate_serving` for this model, which it must have passed, too. Its fallback, which is
+            not replayed, is not blessed, unless there is no served version.
         test: Goals and limits.
         traffic: Requests and their times.
 
     Raises:
-        ComponentError: If the recording cannot be read, is empty, does not have the inputs of the served version, or
-            has times that go backwards; if its records cannot prove a goal; or if the served version does not answer.
+        ComponentError: If there is no served version, and ``tested`` or ``destination`` is missing; if the recording
+            cannot be read, is empty, does not have the inputs of the served version, or has times that go backwards; if
+            its records cannot prove a goal; or if the served version does not answer.
     """
     from tfopt.components.replay.report import render_report  # imports lets-plot
-    from tfopt.components.replay.result import check_tested, measure, tested_reason  # imports NumPy
+    from tfopt.components.replay.result import check_tested, measure, not_replayed, tested_reason  # imports NumPy
+    from tfopt.components.replay.served_version import find_served
 
     rows = check_tested(tested, model)
-    report = measure(model, served, recording, test, traffic, tested_reason(rows))
+    other = served or find_served(model, rows, test)
+    refusal = tested_reason(rows)
+    report = measure(model, other, recording, test, traffic, refusal) if isinstance(other, Model) else other
     replayed.write(report)
     (replayed.path / replayed.page).write_text(render_report(report), encoding="utf-8")
-    infra_blessing.write(ServingReport(report.blessed, report.reason, [report.model, *rows[1:]]))
+    fallbacks = [row for row in rows[1:] if row.digest != model.digest]
+    fallbacks = list(map(not_replayed, fallbacks)) if report.served else fallbacks
+    infra_blessing.write(ServingReport(report.blessed, report.model.reason, [report.model, *fallbacks]))
     (infra_blessing.path / ("INFRA_BLESSED" if report.blessed else "INFRA_NOT_BLESSED")).touch()
     logging.getLogger(__name__).info("%s: %s", report.model.name, report.reason)
     facts = {"blessed": int(report.blessed), "reason": report.reason}

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from tfopt.component import Between, Reads
 from tfopt.components.replay.replay_goals import read_replay_goals
 from tfopt.measurement.goals import GOAL_MAPPING
+from tfopt.model_store.warm_start import Destination
 from tfopt.serving.load_generator import Arrivals
 
 
@@ -20,8 +21,8 @@ class Traffic:
         slice_records: Smallest number of records that a slice needs for a goal on it: "disagreement[city=*] max 2%"
             leaves out smaller slices, and the log names them.
         speed: Time runs so many times as fast as it was recorded.
-        rate: Requests per second, instead of the recorded times; required for a goal on latency if the recording has no
-            times.
+        rate: Requests per second, instead of the recorded times (0); required for a goal on latency if the recording
+            has no times.
         arrivals: With a rate, the times of the requests: ``poisson`` for the random times of many independent users,
             ``constant`` for equal distances.
     """
@@ -30,7 +31,7 @@ class Traffic:
     slices: tuple[str, ...] = ()
     slice_records: Annotated[int, Between(1)] = 30
     speed: Annotated[float, Between(0.001)] = 1.0
-    rate: Annotated[float, Between(0.001)] | None = None
+    rate: Annotated[float, Between(0)] = 0.0  # without None, which KFP's local engine cannot pass on
     arrivals: Arrivals = "poisson"
 
 
@@ -50,6 +51,9 @@ class ReplayTest:
         seconds: Duration for which requests are sent to each of the two models to measure latency.
         concurrency: Largest number of requests that a model serves at the same time; others wait.
         layout: As in `push_model`.
+        destination: The ``destination`` of `push_model`, whose newest version is the served one, unless ``served`` is
+            passed. While it has no version, or the newest one is this model, nothing is compared, and the result of
+            ``tested`` is passed on.
         max_seconds: Limit of the whole replay; a model whose replay takes longer is not blessed.
     """
 
@@ -62,4 +66,5 @@ class ReplayTest:
     seconds: Annotated[float, Between(0.1)] = 30.0
     concurrency: Annotated[int, Between(1)] = 4
     layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto"
+    destination: Destination | None = None
     max_seconds: Annotated[float, Between(1)] = 1800.0

@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -45,6 +45,11 @@ def check_tested(tested: InfraBlessing | None, model: Model) -> list[ServedModel
     return rows
 
 
+def not_replayed(row: ServedModel) -> ServedModel:
+    """Return the row of a fallback, which got none of the recorded requests."""
+    return replace(row, blessed=False, reason="the requests were not replayed to it")
+
+
 def tested_reason(rows: list[ServedModel]) -> str:
     """Return why a serving test did not bless the model; empty if it did, or if there was none."""
     return rows[0].reason if rows and not rows[0].blessed else ""
@@ -58,7 +63,7 @@ def measure(
     Raises:
         ComponentError: As `replay` does.
     """
-    rows = [_row(one, test) for one in (model, served)]
+    rows = [serving_row(one, test) for one in (model, served)]
     for one, row in zip((model, served), rows, strict=True):
         version_files(one, row.layout)
     deadline = time.monotonic() + LOADING * test.max_seconds
@@ -82,7 +87,8 @@ def measure(
     return _report(rows, result, test, refusal)
 
 
-def _row(model: Model, test: ReplayTest) -> ServedModel:
+def serving_row(model: Model, test: ReplayTest) -> ServedModel:
+    """Return the row of a model in a serving report before anything was measured."""
     layout = resolve_layout(model, test.layout)
     facts = (model.name, model.digest, model.format, layout)
     return ServedModel(*facts, server="", blessed=False, reason="", latency=None, sweep=None)
@@ -91,9 +97,15 @@ def _row(model: Model, test: ReplayTest) -> ServedModel:
 def _failed(rows: list[ServedModel], test: ReplayTest, reason: str) -> ReplayReport:
     """Return the report of a replay whose process ended."""
     goals = [GoalResult(text, False, "not measured") for text in test.goals]
-    traffic = ReplayedTraffic("", 0, 0, 0, None, "")
-    model = replace(rows[0], reason=reason)
-    return ReplayReport(False, reason, model, rows[1], traffic, goals, LEVEL, [], "", [], {}, [], None, [])
+    return uncompared(replace(rows[0], reason=reason), rows[1], reason, goals)
+
+
+def uncompared(
+    model: ServedModel, served: ServedModel | None, reason: str, goals: Sequence[GoalResult] = ()
+) -> ReplayReport:
+    """Return the report of a replay that compared nothing; the model's row says whether it is blessed."""
+    traffic, results = ReplayedTraffic("", 0, 0, 0, None, ""), list(goals)
+    return ReplayReport(model.blessed, reason, model, served, traffic, results, LEVEL, [], "", [], {}, [], None, [])
 
 
 def _report(rows: list[ServedModel], result: Replayed, test: ReplayTest, refusal: str) -> ReplayReport:

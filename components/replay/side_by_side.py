@@ -175,7 +175,7 @@ def _as_served(client: Client) -> Client:
 
 def _arrivals(recording: Recording, test: ReplayTest, traffic: Traffic) -> tuple[Times | None, str]:
     """Return the arrival times of a measurement in seconds, and how they came about; None if there are none."""
-    if traffic.rate is not None:
+    if traffic.rate:
         count = max(1, round(traffic.rate * test.seconds))
         kind = {"poisson": "at random", "constant": "at equal distances"}[traffic.arrivals]
         return arrival_times(traffic.arrivals, traffic.rate, count), f"{traffic.rate:g} requests per second {kind}"

@@ -40,7 +40,7 @@ def resolve(texts: Sequence[str], recording: Recording, traffic: Traffic) -> tup
     """
     goals = read_replay_goals(texts)
     on_latency = [goal for goal in goals if goal.metric in LATENCIES.values()]
-    if on_latency and recording.times is None and traffic.rate is None:
+    if on_latency and recording.times is None and not traffic.rate:
         raise ComponentError(
             f"goal {on_latency[0].text!r}, and {recording.source} without arrival times",
             "arrival times, or a rate",

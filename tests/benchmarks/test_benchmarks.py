@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import peers
 import stored_results
 import verdicts
 
@@ -22,7 +24,7 @@ SHORT_RUNS = {  # arguments that make each script short; its figures are then me
     "graph.py": "--models MobileNetV2 --side 32 --keras keras --latency --contenders optimized --seconds 0.5",
     "month.py": "--days 8 --engine process",
     "loops.py": "--slices 8 --rounds 3",
-    "peers.py": "--models MobileNetV2 --side 32 --threads 1 --batches 1 --seconds 0.5",
+    "peers.py": '--models "two inputs" --threads 1 --batches 1 --seconds 0.5',
     "training.py": "--data mnist --seconds 0.5",
     "verdicts.py": "--trials 1 --seconds 0.2 --rounds 8",
     "engines.py": "--rows 2000 --examples 2000 --runners direct --workers 1",
@@ -70,7 +72,7 @@ def test_every_script_of_make_bench_is_tested():
 @pytest.mark.nightly
 @pytest.mark.parametrize("script", SHORT_RUNS)
 def test_a_short_run_of_the_script_succeeds(script, tmp_path):
-    command = [sys.executable, str(BENCHMARKS / script), *SHORT_RUNS[script].split()]
+    command = [sys.executable, str(BENCHMARKS / script), *shlex.split(SHORT_RUNS[script])]
     process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert process.returncode == 0, process.stderr[-3000:]
     assert process.stdout.strip()
@@ -93,3 +95,40 @@ def test_a_loaded_comparison_holds_if_it_contains_the_quiet_ratio_or_is_unstable
     assert loaded.startswith("4 busy: 5 of 6 comparisons hold (1 unstable, 0 without")
     assert loaded.endswith("5 % found in 2 of 2 compared")
     assert "hold (1 unstable, 3 without a reference)" in list(verdicts.describe_loaded(trials[1:3]))[1]
+
+
+def test_a_peer_without_a_file_of_equal_quality_counts_as_the_saved_model():
+    milliseconds = {peers.PLAIN: 2.0, "nncf: int8": 1.0, "nncf: int4": 3.0, "tf.lite: int8": 2.5, "tflite int8": 0.5}
+    measured = {name: {"latency": {"1": {"p50": value}}} for name, value in milliseconds.items()}
+    measured["openvino: float32"] = {"latency": {}}  # did not run
+    chosen = peers.choose_files(measured, "1")
+    others = dict.fromkeys(peers.PEERS, peers.PLAIN)
+    assert chosen == others | {"nncf": "nncf: int8", "tfopt": "tflite int8"}
+
+
+def test_sizes_are_compared_among_files_of_equal_quality():
+    def facts(size: int, missed: str | None = None) -> dict:
+        return {"bytes": size, "quality": 0.9, "missed": missed}
+
+    files = {
+        peers.PLAIN: facts(900_000),
+        "tflite int8": facts(110_000),
+        "tflite dynamic": facts(90_000, "loses 2 points"),
+    }
+    files |= {"nncf: int8": facts(100_000), "tf.lite: int8": facts(80_000, "loses 2 points"), peers.MIX: facts(60_000)}
+    *_, row = peers.describe_sizes([{"model": "one", "files": files}])
+    assert row == "| one | 900.0 kB | 110.0 kB | 100.0 kB | 1.10, missed | 60.0 kB | 1.83x | +0.00 |"
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ({"larger file": 1.0, "low": 0.01, "high": 0.3}, "by 0.1000 (0.0100 to 0.3000), beyond noise"),
+        ({"larger file": 1.0, "low": -0.1, "high": 0.3}, "by 0.1000 (-0.1000 to 0.3000), within noise"),
+        ({"larger file": 2.2}, "not compared: the peer's file is 2.2x as large"),
+    ],
+)
+def test_losses_are_compared_at_equal_bits(more, verdict):
+    row = {"file": "tflite int4", "peer": "nncf: int4", "loss": 0.4, "loss of peer": 0.3, **more}
+    *_, line = peers.describe_bits([{"model": "one", "files": {peers.PLAIN: {"loss": 0.2}}, "bits": [row]}])
+    assert line == f"| one | 0.2000 | tflite int4 | nncf: int4 | 0.4000 | 0.3000 | {verdict} |"

@@ -124,19 +124,23 @@ def test_a_share_is_a_whole_percentage(share, model, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    ("action", "destination"),
+    ("action", "resume", "destination"),
     [
-        *[("push", "folder"), ("promote", "folder"), ("promote", "memory")],
+        *[("push", "command", "folder"), ("promote", "command", "folder"), ("promote", "command", "memory")],
+        ("promote", "push", "memory"),
         *[
-            pytest.param(*pair, marks=pytest.mark.nightly)
-            for pair in (("push", "memory"), ("withdraw", "folder"), ("withdraw", "memory"))
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in (
+                *[("push", "command", "memory"), ("withdraw", "command", "folder"), ("withdraw", "command", "memory")],
+                *[("promote", "push", "folder"), ("promote", "command", "bucket"), ("promote", "push", "bucket")],
+            )
         ],
     ],
     indirect=["destination"],
 )
-def test_a_killed_command_is_completed_by_the_next_one(action, two, destination, monkeypatch):  # noqa: F811
+def test_a_killed_command_is_completed_by_the_next_one(action, resume, two, destination, monkeypatch):  # noqa: F811
     monkeypatch.setattr(withdrawals, "IN_PROGRESS", datetime.timedelta(0))  # the commands have ended
-    new, killed = changed(two[0], "canary"), 0
+    new, next_one, killed = changed(two[0], "canary"), changed(two[0], "next"), 0
     while killed < 60:
         killed += 1
         folder = f"{destination}/{killed}/served"
@@ -152,13 +156,19 @@ def test_a_killed_command_is_completed_by_the_next_one(action, two, destination,
                 command()
         except KeyboardInterrupt:
             assert 2 in open_versions(folder).numbers()
-            command()
+            is_decided = action != "promote" or not is_canary(read_changes(folder)[3])
+            if resume == "push":  # which waits for the decision about a canary
+                assert add(open_versions(folder), next_one).version == (4 if is_decided else None)
+            if resume == "command" or not is_decided:
+                command()
         else:
             break
         place = {"push": canary_folder(folder), "promote": folder, "withdraw": f"{folder}/withdrawn"}[action]
         versions = [number for number in (3, 4) if read_changes(folder).get(number)]
         assert [content(place, number) for number in versions] == [b"canary"]
-        assert open_versions(folder).numbers() == ([1, 2, 3] if action == "promote" else [1, 2])
+        later = [4] if resume == "push" and is_decided else []
+        assert open_versions(folder).numbers() == ([1, 2, 3, *later] if action == "promote" else [1, 2])
+        assert not later or content(folder, 4) == b"next"
         in_canaries = remote_files.list_names(canary_folder(folder))
         assert (
             action != "push" or ":" in folder or in_canaries == [str(versions[0]), "versions"]

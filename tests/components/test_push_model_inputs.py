@@ -166,7 +166,7 @@ def test_the_fallback_replaces_a_model_that_cannot_be_served(models, tmp_path):
     ("verdicts", "reason"),
     [
         ({"child": False}, "trained has no serving test"),
-        ({"child": False, "parent": False}, "trained cannot be served either: parent was tested"),
+        ({"child": False, "parent": False}, "trained is not pushed either: parent was tested"),
     ],
 )
 def test_a_fallback_without_a_passed_serving_test_is_not_pushed(models, tmp_path, verdicts, reason):

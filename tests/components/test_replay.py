@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tensorflow_serving.apis import prediction_log_pb2
 
 from tests.runtimes.formulas import onnx, saved
-from tfopt.artifacts import Blessing, Model, Replay
+from tfopt.artifacts import Blessing, InfraBlessing, Model, Replay
 from tfopt.components.push_model.push import choose
 from tfopt.components.replay.component import replay
 from tfopt.components.validate_serving.component import validate_serving
@@ -48,10 +48,11 @@ def lines(file: Path, count: int = COUNT, rate: float = 1000) -> Path:
     return file
 
 
-def run(model: Path, served: Path, recording: Path, folder: Path, **settings) -> Replay:
+def run(model: Path, served: Path | None, recording: Path, folder: Path, **settings) -> Replay:
     target = folder / f"out {len(list(folder.glob('out*')))}"
     settings = {"goals": GOALS, "seconds": 0.3} | settings
-    return replay(model, served, recording, target / "replayed", target / "blessing", **settings)["replayed"]
+    outputs = {"replayed": target / "replayed", "infra_blessing": target / "blessing"}
+    return replay(model, recording, **outputs, served=served, **settings)["replayed"]
 
 
 def refusal(*arguments, **settings) -> ComponentError:
@@ -86,8 +87,6 @@ def test_an_equal_version_is_blessed_and_its_latency_measured(tmp_path):
     permission.write({"blessed": True, "reason": "good", "model_digest": Model(model).digest})
     infra = replayed.path.parent / "blessing"
     assert (infra / "INFRA_BLESSED").exists()
-    from tfopt.artifacts import InfraBlessing
-
     assert choose(Model(model), permission, InfraBlessing(infra), None).model
 
 
@@ -198,6 +197,21 @@ def test_a_version_that_failed_the_serving_test_is_not_blessed(tmp_path):
     assert not report.blessed and "not 0 ms" in report.reason
     other = scores(tmp_path, -FACTOR, "other")
     assert "is about" in refusal(other, model, recording, tmp_path, tested=tested.path).received
+
+
+def test_nothing_to_compare_with_is_an_error_unless_there_is_a_result_to_pass_on(tmp_path):
+    model, recording, destination = scores(tmp_path), lines(tmp_path / "a.jsonl"), str(tmp_path / "served")
+    assert "destination=DESTINATION" in refusal(model, None, recording, tmp_path).fix
+    assert "pass tested" in refusal(model, None, recording, tmp_path, destination=destination).fix
+    for limit, is_blessed in ((0.0, False), (9000.0, True)):
+        folder = tmp_path / f"tested {limit}"
+        tested = validate_serving(model, folder, seconds=0.05, requests=2, max_p99_ms=limit)["infra_blessing"]
+        replayed = run(model, None, recording, tmp_path, destination=destination, tested=tested.path)
+        report = replayed.load()
+        assert (report.blessed, report.served, report.looks) == (is_blessed, None, [])
+        assert ("yet: the result" in report.reason) == is_blessed and ("not 0 ms" in report.reason) != is_blessed
+        assert InfraBlessing(replayed.path.parent / "blessing").load() == tested.load()
+        assert "No requests were replayed" in (replayed.path / "report.html").read_text()
 
 
 def test_goals_that_the_recording_cannot_show_are_refused(tmp_path):

@@ -23,7 +23,7 @@ from tfopt.data.batches import read_batches
 from tfopt.kfp.compiler import compile_pipeline
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1800)]
-DAG = tracing.load("retrain")
+DAG = tracing.load("retrain").with_sources({})
 MODELS = [
     (step.id, name)
     for step in DAG.steps.values()

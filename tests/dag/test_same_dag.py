@@ -71,7 +71,7 @@ def tfx_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
 
 def kfp_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
     """From the compiled YAML, with the run's values put in as the server does."""
-    kfp.compile_pipeline(dag, folder / "p.yaml", sources=dag.sources)
+    kfp.compile_pipeline(dag, folder / "p.yaml", sources=values)
     spec = next(yaml.safe_load_all((folder / "p.yaml").read_text()))
     tasks = spec["root"]["dag"]["tasks"]
     inputs = {key: entry.get("defaultValue") for key, entry in spec["root"]["inputDefinitions"]["parameters"].items()}
@@ -123,7 +123,9 @@ def process_graph(dag: Dag, values: dict[str, Any], root: Path) -> Graph:
     from tfopt.process_engine.runner import run
 
     graph: Graph = {
-        source: {"component": None, "edges": {}, "values": {"uri": values[source]}} for source in dag.sources
+        source: {"component": None, "edges": {}, "values": {"uri": values[source]}}
+        for source in dag.sources
+        if source in values
     }
     calls: list[dict[str, Any]] = []
 
@@ -137,7 +139,7 @@ def process_graph(dag: Dag, values: dict[str, Any], root: Path) -> Graph:
 
     steps = {id: replace(step, component=recording(step.component, record)) for id, step in dag.steps.items()}
     run(replace(dag, steps=steps), values, root)
-    for step, arguments in zip(dag.steps.values(), calls, strict=True):
+    for step, arguments in zip(dag.with_sources(values).steps.values(), calls, strict=True):
         component, edges = step.component, {}
         for name in arguments.keys() & component.inputs.keys():
             paths = arguments[name] if component.inputs[name].many else [arguments[name]]

@@ -73,8 +73,8 @@ def test_wires_that_a_longer_path_implies_are_not_drawn(diagram):
     assert edges == 2
     assert 'aria-label="DAG of retrain"' in diagram.draw_dag(load("retrain"))
     exports = sum(step.component.name.startswith("export") for step in load("retrain").steps.values())
-    # data, module, plan, start; train; fold; then two wires of each export and one to it; three steps and select's two
-    assert diagram.draw_dag(load("retrain")).count("<path") == 4 + 1 + 1 + 3 * exports + 4
+    # five sources; train; fold; then two wires of each export and one to it; four steps and select's two
+    assert diagram.draw_dag(load("retrain")).count("<path") == 5 + 1 + 1 + 3 * exports + 5
 
 
 def test_a_line_that_is_not_understood_is_refused(diagram):

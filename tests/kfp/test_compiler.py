@@ -353,4 +353,4 @@ def test_kfp_inspects_a_short_stack_whatever_the_caller(tmp_path, monkeypatch):
 
     monkeypatch.setattr(kfp_compiler, "add_task", task)
     compile_below(100)
-    assert len(depths) == len(load("optimize").steps) and max(depths) < 30
+    assert len(depths) == len(load("optimize").with_sources({}).steps) and max(depths) < 30

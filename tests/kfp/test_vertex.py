@@ -39,7 +39,7 @@ def job_of(file: Path, values: dict):
 
 @pytest.mark.parametrize("pipeline", tracing.pipelines())
 def test_the_client_accepts_every_shipped_pipeline(pipeline, tmp_path):
-    dag = tracing.load(pipeline)
+    dag = tracing.load(pipeline).with_sources({})
     gpu = [] if pipeline != "optimize_gpu" else ["--kfp-option", "gpu_type=NVIDIA_L4"]
     file = compile_for_vertex(tmp_path, pipeline, *gpu)
     (document,) = yaml.safe_load_all(file.read_text())

@@ -22,7 +22,7 @@ from tfopt.dag import tracing
 from tfopt.kfp import submit
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(2400)]
-DAG = tracing.load("retrain")
+DAG = tracing.load("retrain").with_sources({})
 DESTINATION = "/models/digits"
 # split_names is a property of the type in TFX; image is that of the pod
 OF_KFP = {"display_name", "store_session_info", "split_names", "image"}

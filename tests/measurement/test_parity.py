@@ -38,6 +38,21 @@ def test_errors_range_and_agreement_cover_all_batches():
     assert parity.correlation == pytest.approx(np.corrcoef(parent.ravel(), (parent + shift).ravel())[0, 1])
 
 
+@pytest.mark.parametrize(
+    "rows, agreement",
+    [
+        ([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]], 0.5),
+        ([[0.2, 0.52, 0.3], [0.1, 0.1, 0.8]], 0.5),  # rounded
+        ([[2, 5, 3], [1, 1, 8]], 0.5),  # logits
+        ([[0.9, 0.91, 0.1], [0.1, 0.1, 0.8]], None),  # labels or pixels, each with a probability of its own
+    ],
+)
+def test_independent_probabilities_are_no_classes(rows, agreement):
+    shift = np.array([0.03, -0.03, 0], np.float32)
+    parity = compare(Formula(lambda x: x), Formula(lambda x: x[:, [1, 0, 2]] + shift), batches(rows))["y"]
+    assert parity.agreement == agreement and parity.correlation is not None
+
+
 def test_a_nearly_constant_output_has_errors_relative_to_its_largest_value_in_rewritten_graphs():
     parity = compare(
         Formula(lambda x: -5 + x / 1000), Formula(lambda x: -5 + x / 900), batches([[0, 1, 2]], [[3, 4, 9]])

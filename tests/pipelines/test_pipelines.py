@@ -1,14 +1,10 @@
 """Test the wiring of the shipped pipelines: candidates, handling of failures, validation before a push."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from tfopt.artifacts import InfraBlessing
 from tfopt.components.evaluate.metrics.user_metrics import read_metrics
 from tfopt.dag.dag import Dag, StepOutput
-from tfopt.dag.policy_checks import check_policies
 from tfopt.dag.tracing import load, pipelines
 from tfopt.errors import ComponentError
 
@@ -62,12 +58,14 @@ def test_a_candidate_that_fails_does_not_end_the_run(name):
 @pytest.mark.parametrize("name", pipelines())
 def test_the_pushed_model_and_its_fallback_are_validated_in_the_same_layout(name):
     dag = load(name)
-    validated, pushed = dag.steps["validate_serving"], dag.steps["push_model"]
-    assert pushed.inputs["infra_blessing"].step == "validate_serving"
+    validated, replayed, pushed = (dag.steps[step] for step in ("validate_serving", "replay", "push_model"))
+    assert pushed.inputs["infra_blessing"] == StepOutput("replay", "infra_blessing", InfraBlessing)
+    assert replayed.inputs["tested"] == StepOutput("validate_serving", "infra_blessing", InfraBlessing)
+    assert replayed.inputs["model"] == pushed.inputs["model"]
     for name_of_input in ("model", "fallback", "examples"):
         assert pushed.inputs[name_of_input] == validated.inputs[name_of_input]
     for parameter in ("layout", "destination"):
-        assert pushed.parameters[parameter] is validated.parameters[parameter]
+        assert pushed.parameters[parameter] is validated.parameters[parameter] is replayed.parameters[parameter]
     assert dag.steps["select_model"].parameters["layout"] is pushed.parameters["layout"]
     assert isinstance(pushed.inputs["model"], StepOutput) and pushed.inputs["model"].step == "select_model"
     assert pushed.inputs["fallback"] == dag.steps["select_model"].inputs["baseline"]
@@ -105,7 +103,7 @@ def test_retrain_passes_its_plan_and_start_to_train():
     dag = load("retrain")
     assert {name: source.optional for name, source in dag.sources.items()} == {
         **{"data": False, "module": False},
-        **{"plan": True, "start": True},
+        **{"plan": True, "start": True, "recording": True},
     }
     inputs = dag.steps["train"].inputs
     assert (inputs["plan"], inputs["start"]) == (dag.sources["plan"], dag.sources["start"])
@@ -132,19 +130,3 @@ def test_the_data_preparation_takes_files_columns_and_the_policy_for_missing_val
     assert "Parquet" in dag.steps["prepare_examples"].inputs["data"].description
     with pytest.raises(ComponentError, match="write columns="):
         dag.parameters["columns"].reads.parse(["c:number"])
-
-
-def test_the_pipeline_of_the_docs_replays_the_selected_model_before_the_push(tmp_path):
-    (code,) = re.findall(r"```python\n(.*?)```", Path("docs/operate.md").read_text(), re.DOTALL)
-    (tmp_path / "replayed.py").write_text(code)
-    dag = load(str(tmp_path / "replayed.py"))
-    replayed, pushed = dag.steps["replay"], dag.steps["push_model"]
-    assert pushed.inputs["infra_blessing"] == StepOutput("replay", "infra_blessing", InfraBlessing)
-    assert replayed.inputs["tested"] == StepOutput("validate_serving", "infra_blessing", InfraBlessing)
-    assert replayed.inputs["model"] == pushed.inputs["model"] == dag.steps["validate_serving"].inputs["model"]
-    assert "fallback" not in pushed.inputs  # it is not replayed
-    (tmp_path / "policy.yaml").write_text("owner: me\nreplay: true\n")
-    values = {"destination": str(tmp_path)}
-    check_policies(dag, values)
-    with pytest.raises(ComponentError, match="without a replay"):
-        check_policies(load("optimize"), values)

@@ -78,10 +78,15 @@ def test_goals_may_be_tightened_and_not_weakened(tmp_path, rules, goals, is_allo
         ("goals: [quality max_degradation 1%]", {"confidence": "estimate"}, "confidence=estimate"),
         ("signature: true", {}, "no signing_key"),
         ("replay: true", {}, "push_model without a replay"),  # the pipeline has validate_serving
+        ("replay: true", {"recording": "requests.log"}, None),
     ],
 )
 def test_other_rules_are_checked_with_the_values_of_a_run(tmp_path, rules, values, received):
     served = write(tmp_path / "served", rules)
+    (served / "1").mkdir()
+    if received is None:
+        check(served, **values)
+        return
     with pytest.raises(ComponentError, match=received):
         check(served, **values)
 
@@ -127,7 +132,7 @@ def direct(steps: Steps, model: Input[Model], blessing: Input[Blessing]) -> None
 )
 def test_rules_about_the_wiring(tmp_path, monkeypatch, capsys, rules, received):
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "served", rules)
+    (write(tmp_path / "served", rules) / "1").mkdir()
     (tmp_path / "direct.py").write_text(PIPELINE)
     (model,) = make_models([TRAINED], tmp_path / "models")
     Blessing(tmp_path / "blessing").write({"blessed": True, "reason": "", "model_digest": Model(model).digest})
@@ -262,10 +267,11 @@ def push(folder: Path, served: Path, target: Path, decision: Path | None, **inpu
 )
 def test_a_push_that_violates_a_rule_is_refused_and_pushes_nothing(selected, tmp_path, rules, received):
     served = write(tmp_path / "served", rules)
+    (served / "1").mkdir()
     with pytest.raises(ComponentError) as error:
         push(selected, served, tmp_path / "pushed", selected / "decision")
     assert received in error.value.received and "(owner: ml-platform)" in error.value.expected
-    assert [path.name for path in served.iterdir()] == ["policy.yaml"]
+    assert sorted(path.name for path in served.iterdir()) == ["1", "policy.yaml"]
 
 
 def test_a_push_needs_the_decision_about_its_model(selected, tmp_path):
@@ -281,12 +287,13 @@ def test_a_push_needs_the_decision_about_its_model(selected, tmp_path):
 @pytest.mark.parametrize("replayed", [True, False])
 def test_a_push_may_need_a_replay(selected, tmp_path, replayed):
     served = write(tmp_path / "served", "replay: true")
+    (served / "1").mkdir()
     model = Model(selected / "selected")
     row = ServedModel("new", model.digest, "tflite", "tf_serving", "", True, "", None, None, replayed=replayed)
     InfraBlessing(tmp_path / "infra").write(ServingReport(True, "", [row]))
     options = {"decision": selected / "decision", "infra_blessing": tmp_path / "infra"}
     if replayed:
-        assert push(selected, served, tmp_path / "pushed", **options).load().version == 1
+        assert push(selected, served, tmp_path / "pushed", **options).load().version == 2
     else:
         with pytest.raises(ComponentError, match="the rule replay of the policy"):
             push(selected, served, tmp_path / "pushed", **options)

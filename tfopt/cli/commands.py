@@ -194,6 +194,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     dag = tracing.load(arguments.pipeline)
     values = _checked_values(dag, arguments)
+    dag = dag.with_sources(values)
     steps = load_plan(arguments.engine)(dag, values, run_folder(dag, arguments.root))
     evidence = describe_evidence(dag, values, steps)
     if arguments.skip_unprofitable:
@@ -216,6 +217,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print(overview.describe_values(dag))
         return 0
     values, root = _checked_values(dag, arguments), run_folder(dag, arguments.root)
+    dag = dag.with_sources(values)
     if arguments.plan:
         now = saved_plan.make_plan(arguments, dag, values, root, load_plan(arguments.engine)(dag, values, root))
         saved_plan.check_plan(arguments.plan, now)

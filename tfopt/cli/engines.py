@@ -64,6 +64,7 @@ def run_recorded(
 
     The record has the cost of the run, with the ``price`` of an hour of this machine.
     """
+    dag = dag.with_sources(values)
     sources, parameters = ({name: values[name] for name in names} for names in (dag.sources, dag.parameters))
     facts = {"engine": engine, "sources": sources, "parameters": parameters}
     with (

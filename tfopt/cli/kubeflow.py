@@ -274,7 +274,8 @@ def _values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object]:
     values: dict[str, object] = arguments.run_file.values(dag, arguments.set, check)
     defaults = {name: parameter.default for name, parameter in dag.parameters.items() if not parameter.required}
     dag.check_values(defaults | values)
-    check_policies(dag, defaults | values)
+    optional = dict.fromkeys(getattr(arguments, "sources", ()), "")
+    check_policies(dag, defaults | optional | values)
     return values
 
 

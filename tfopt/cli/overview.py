@@ -43,7 +43,11 @@ def add_describe(subparsers: Subparsers) -> None:
 def _describe(arguments: argparse.Namespace) -> int:
     if is_pipeline(arguments.name):
         dag = tracing.load(arguments.name)
-        steps = (f"  {step.id:24} {step.component.summary}" for step in dag.steps.values())
+        always = dag.with_sources({}).steps
+        steps = (
+            f"  {step.id:24} {step.component.summary}{'' if step.id in always else ' (with optional sources only)'}"
+            for step in dag.steps.values()
+        )
         text = "\n".join([f"{dag.name}: {dag.description}", "", describe_values(dag), "", "steps:", *steps])
         print(json.dumps(pipeline_facts(dag), indent=1) if arguments.json else text)
         return 0

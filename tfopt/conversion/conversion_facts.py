@@ -55,6 +55,7 @@ class ConversionFacts(TypedDict, total=False):
     weight_scales: JsonObject
     # ONNX and TensorRT
     opset: int
+    rounding: JsonObject
     kernels: list[str]
     levels: dict[str, int]
     onnx: Verification

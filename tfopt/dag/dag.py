@@ -9,8 +9,8 @@
 """
 
 import os
-from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +92,13 @@ class Step:
     @property
     def used_outputs(self) -> list[StepOutput]:
         """The outputs of earlier steps among its inputs."""
-        wires = (item for wire in self.inputs.values() for item in (wire if isinstance(wire, tuple) else (wire,)))
+        wires = (wire for listed in self.listed_inputs.values() for wire in listed)
         return [wire for wire in wires if isinstance(wire, StepOutput)]
 
-    def present_inputs(self, available: Container[Value]) -> dict[str, list[Value]]:
-        """Return what each input gets; an optional source without a path is not available."""
-        wires = {name: wire if isinstance(wire, tuple) else (wire,) for name, wire in self.inputs.items()}
-        present = {name: [value for value in wire if value in available] for name, wire in wires.items()}
-        return {name: values for name, values in present.items() if values}
+    @property
+    def listed_inputs(self) -> dict[str, list[Value]]:
+        """Return what each input gets, also an input of one artifact as a list."""
+        return {name: list(wire) if isinstance(wire, tuple) else [wire] for name, wire in self.inputs.items()}
 
     def resolve(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters with the pipeline's values in place of placeholders."""
@@ -134,6 +133,26 @@ class Dag:
     parameters: dict[str, Parameter]
     steps: dict[str, Step] = field(default_factory=dict)
     outputs: dict[str, StepOutput] = field(default_factory=dict)
+
+    def with_sources(self, values: Mapping[str, Any]) -> "Dag":
+        """Return the DAG of a run: without optional sources that have no value, and the steps that require them.
+
+        What is wired to an output of such a step gets its input of the same type instead, or nothing if it has none.
+        """
+        absent = {source for source in self.sources.values() if source.optional and values.get(source.name) is None}
+        replaced: dict[Value, Value | None] = dict.fromkeys(absent)
+        steps: dict[str, Step] = {}
+        for id, step in self.steps.items():
+            inputs = {name: wire for name, old in step.inputs.items() if (wire := _replace(old, replaced))}
+            if any(not port.optional and port.name not in inputs for port in step.component.inputs.values()):
+                wires = [wire for wire in inputs.values() if not isinstance(wire, tuple)]
+                for output in step.outputs.values():
+                    replaced[output] = next((wire for wire in wires if wire.type is output.type), None)
+            else:
+                steps[id] = replace(step, inputs=inputs)
+        returned = {name: replaced.get(output, output) for name, output in self.outputs.items()}
+        outputs = {name: output for name, output in returned.items() if isinstance(output, StepOutput)}
+        return replace(self, steps=steps, outputs=outputs)
 
     @property
     def has_concurrent_steps(self) -> bool:
@@ -218,6 +237,13 @@ class Dag:
         if wires:
             return self.steps[wires[0].step]
         return step if {"metrics", "objective"} <= step.component.parameters.keys() else None
+
+
+def _replace(wire: Wire, replaced: Mapping[Value, Value | None]) -> Wire | None:
+    """Return a wire with other values in place of some; None if none is left."""
+    if isinstance(wire, tuple):
+        return tuple(value for old in wire if (value := replaced.get(old, old))) or None
+    return replaced.get(wire, wire)
 
 
 def check_same_layout(step: str, layout: object, earlier: str, other: object) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 from tfopt.artifacts.formats import FORMATS
 from tfopt.dag.dag import Dag, Placeholder, Step, StepOutput
+from tfopt.errors import ComponentError
+from tfopt.model_store.withdrawals import served_versions
 from tfopt.serving.policy import Policy, read_policies
 
 PUSH, SELECT, REPLAY = "push_model", "select_model", "replay"
@@ -19,6 +21,7 @@ def policies_of(dag: Dag, values: Mapping[str, Any]) -> list[Policy]:
 
 def check_policies(dag: Dag, values: Mapping[str, Any]) -> None:
     """Raise ComponentError for a rule that the run would violate; values that only the run knows are not checked."""
+    dag = dag.with_sources(values)
     for policy in policies_of(dag, values):
         for step in dag.steps.values():
             if step.component.name == SELECT and (goals := step.value("goals", values)) is not None:
@@ -42,8 +45,8 @@ def _check_push(dag: Dag, push: Step, policy: Policy, values: Mapping[str, Any])
         policy.refuse("serving_test", f"{push.id} without a serving test", "add validate_serving before it")
     test = push.inputs.get("infra_blessing")
     made_by = dag.steps[test.step].component.name if isinstance(test, StepOutput) else None
-    if policy.replay and (test is None or made_by not in (None, REPLAY)):
-        fix = "add replay before it, and pass its infra_blessing (docs/operate.md)"
+    if policy.replay and (test is None or made_by not in (None, REPLAY)) and _is_serving(push, values):
+        fix = "pass recording=REQUESTS; in a pipeline of your own, the infra_blessing of replay (docs/operate.md)"
         policy.refuse("replay", f"{push.id} without a replay", fix)
     if (policy.goals or policy.min_records) and "decision" not in push.inputs:
         rule = "goals" if policy.goals else "min_records"
@@ -53,3 +56,12 @@ def _check_push(dag: Dag, push: Step, policy: Policy, values: Mapping[str, Any])
         if made and made not in policy.formats:
             fix = f"push one of {', '.join(policy.formats)}"
             policy.refuse("formats", f"{push.id} pushes the output of {wire.step}, {made}", fix)
+
+
+def _is_serving(push: Step, values: Mapping[str, Any]) -> bool:
+    """Return False if no version is served, which a first one could be compared with, or a store cannot be read now."""
+    destination = push.value("destination", values)
+    try:
+        return destination is None or bool(served_versions(destination))
+    except (ComponentError, NotADirectoryError):  # `push_model` reads it again
+        return False

@@ -88,9 +88,10 @@ def compile_pipeline(
 
     Sources become parameters ``NAME_uri``, imported when the run starts.
 
-    Optional sources that are neither in `sources` nor in `defaults` are left out, because KFP imports every source. A
-    run has the defaults, addresses and checked values, unless it sets others. A component for another pipeline
-    (`as_component`) has artifacts as sources and outputs. For Vertex AI the file has no Kubernetes settings.
+    Optional sources that are neither in `sources` nor in `defaults` are left out, because KFP imports every source, and
+    so are the steps that require them. A run has the defaults, addresses and checked values, unless it sets others. A
+    component for another pipeline (`as_component`) has artifacts as sources and outputs. For Vertex AI the file has no
+    Kubernetes settings.
 
     Raises:
         ComponentError: If an option does not fit the DAG or the image of a step, or KFP's compiler or Vertex AI
@@ -100,6 +101,7 @@ def compile_pipeline(
     options.check(dag)
     if as_component:
         _refuse_settings_of_runs(dag, options, defaults)
+    dag = dag.with_sources(dict.fromkeys(sources, "") | dict(defaults))
     placed = place_steps(dag, images, options)
     values = {name: parameter.default for name, parameter in dag.parameters.items()} | dict(defaults)
     check_images(dag, values, [step["image"] for step in placed.values()])
@@ -256,15 +258,15 @@ def _name_importers(spec: Any, sources: Mapping[str, str]) -> None:
 
 
 def _wires(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any]) -> dict[str, object]:
-    """Return the artifacts that a task is called with, without optional sources that the pipeline leaves out."""
+    """Return the artifacts that a task is called with."""
 
     def artifact(value: Value) -> Any:
-        return tasks[value.step].outputs[value.output] if isinstance(value, StepOutput) else sources.get(value.name)
+        return tasks[value.step].outputs[value.output] if isinstance(value, StepOutput) else sources[value.name]
 
     wires: dict[str, object] = {}
     for name, wire in step.inputs.items():
         if isinstance(wire, tuple):
             wires |= {f"{name}_{index}": artifact(value) for index, value in enumerate(wire, 1)}
-        elif not isinstance(wire, PipelineInput) or wire.name in sources:
+        else:
             wires[name] = artifact(wire)
     return wires

@@ -59,8 +59,8 @@ class PendingPods:
 
     def _error(self, tasks: list[Any], waited: float) -> ComponentError:
         active = [task for task in tasks if task.state in ("PENDING", "RUNNING")]
-        names = {str(task.display_name).removesuffix("-driver") for task in active}
-        names = sorted(name for name in names if not name.startswith(_OF_KFP))
+        all_names = {str(task.display_name).removesuffix("-driver") for task in active}
+        names = sorted(name for name in all_names if not name.startswith(_OF_KFP))
         received = f"run {self._run_id}: a pod of {' or '.join(names) or 'a step'} has not started for {waited:.0f} s"
         expected = "a node, an image, quota and volumes for each pod"
         fix = (

@@ -24,6 +24,7 @@ from tfopt.runtimes import Arrays, Runtime
 from tfopt.runtimes.preprocessed import with_inputs_of
 
 RECORDS, BATCH = 512, 64  # compared by `measure_parity`, fewer if they are large, and records per batch
+MAX_ROUNDING = 0.05  # of the sum of a row of probabilities, which is 1
 MIN_RANGE = 0.01  # fraction of the largest value: the range of a nearly constant output would make any error large
 
 _float_32_lock = threading.Lock()
@@ -38,7 +39,7 @@ class Parity:
     mean_abs_error: float  # mean absolute difference
     output_range: float  # range of the parent's values, at least 1e-12; the absolute value if they are constant
     # fraction of records with the same arg-max class; for outputs that are not floats, fraction of records with equal
-    # values; None if there are no classes
+    # values; None if there are no classes, or if several labels of a record may apply, as in masks of pixels
     agreement: float | None
     records: int  # number of compared records
     constant: bool = False  # True if the child's output is the same for all records and the parent's is not
@@ -260,7 +261,7 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
     finite = parent[np.isfinite(parent)]
     spread = float(np.ptp(finite) or (is_float and np.abs(finite[0]))) if finite.size else 0.0
     agreement = None if is_float else float((error == 0).reshape(len(parent), -1).all(1).mean())
-    if kind in "fV" and parent.ndim == 2 and parent.shape[1] > 1:
+    if kind in "fV" and _has_classes(parent):
         agreement = float((parent.argmax(1) == child.argmax(1)).mean())
     varies = is_float and 0 < parent.size == finite.size and np.ptp(parent) > 0
     return Parity(
@@ -274,6 +275,17 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
         noise=float(np.sqrt(np.mean(np.square(parent - child))) / parent.std()) if varies else None,
         largest=float(np.abs(parent).max(initial=0)) if kind in "fV" else 0.0,
     )
+
+
+def _has_classes(parent: NDArray[Any]) -> bool:
+    """Return True for rows of logits, or of probabilities that add up to 1, at most 5 % off as by rounding.
+
+    Of several probabilities that are independent of each other, as of labels or pixels, the largest one is no class.
+    """
+    if parent.ndim != 2 or parent.shape[1] < 2:
+        return False
+    are_probabilities = bool(((parent >= 0) & (parent <= 1)).all())
+    return not are_probabilities or bool((np.abs(parent.sum(1) - 1) <= MAX_ROUNDING).all())
 
 
 def _check_finite(name: str, parent: NDArray[Any], child: NDArray[Any]) -> None:

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from tfopt.errors import ComponentError
@@ -22,6 +23,7 @@ from tfopt.storage import remote_files
 RECORDS = "versions"  # manifests, pointers and changes, next to the versions
 WITHDRAWN = "withdrawn"
 CANARY = "canary"
+POINTER = ".json"  # in an object store: the version exists
 ALL = 100  # percent of the requests
 IN_PROGRESS = datetime.timedelta(minutes=2)  # from a change on, for which its command may take to move the files
 
@@ -140,6 +142,26 @@ def user_name() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return str(os.getuid())
+
+
+def served_versions(destination: str) -> dict[int, str]:
+    """Return the path or address of each version that is served to all, by its number, oldest first.
+
+    Versions that are withdrawn, and not moved yet, are left out. The name of a folder may have leading zeros.
+    """
+    if remote_files.is_remote(destination):
+        names = [Path(name) for name in remote_files.list_names(remote_files.join(destination, RECORDS))]
+        numbers = {int(name.stem) for name in names if name.stem.isdecimal() and name.suffix == POINTER}
+        addresses = {number: remote_files.join(destination, str(number)) for number in numbers}
+    else:
+        folder = remote_files.local_path(destination).absolute()
+        names = [folder / name for name in remote_files.list_names(str(folder))]
+        addresses = {int(path.name): str(path) for path in names if _is_number(path.name) and path.is_dir()}
+    return {number: addresses[number] for number in sorted(addresses.keys() - hidden_versions(destination))}
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
 
 
 def hidden_versions(destination: str) -> set[int]:

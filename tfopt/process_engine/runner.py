@@ -35,6 +35,7 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
         ComponentError: If a value is not allowed, or a step raises it. Finished steps are reused by the next run.
     """
     values, root = dag.values(values), root.absolute()
+    dag = dag.with_sources(values)
     ended: dict[str, Outcome] = {}
     with (
         scratch_folder(),
@@ -48,7 +49,7 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
         digests = {source: source_digest(artifact) for source, artifact in artifacts.items()}
 
         def start(step: Step) -> Callable[[], Outcome]:
-            present = step.present_inputs(artifacts)
+            present = step.listed_inputs
             inputs = {name: [digests[value] for value in listed] for name, listed in present.items()}
             opened = {name: [artifacts[value] for value in listed] for name, listed in present.items()}
             report_start(dag, step, values, opened)
@@ -77,11 +78,12 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
         ComponentError: If a value is not allowed.
     """
     values, root = dag.values(values), root.absolute()
+    dag = dag.with_sources(values)
     sources = {source: source.type(values[name]) for name, source in dag.sources.items() if values[name] is not None}
     digests: dict[Value, str | None] = {source: source_digest(artifact) for source, artifact in sources.items()}
     steps: dict[str, PlannedStep] = {}
     for step in dag.steps.values():
-        inputs = step.present_inputs(digests)
+        inputs = step.listed_inputs
         content = {name: [digests[value] for value in listed] for name, listed in inputs.items()}
         results = StepResults(root, step, content, step.component.check(step.resolve(values)))
         outputs = results.find()

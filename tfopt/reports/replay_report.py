@@ -78,7 +78,7 @@ class ReplayReport:
     blessed: bool  # True if all goals are met
     reason: str
     model: ServedModel
-    served: ServedModel  # the version that it was compared with
+    served: ServedModel | None  # the version that it was compared with; None if no version is served yet
     traffic: ReplayedTraffic
     goals: list[GoalResult]
     level: float  # probability that the intervals hold

@@ -48,7 +48,7 @@ class Policy:
     images: tuple[str, ...] = ("*",)  # patterns of container images on Kubeflow, such as registry.example/*
     signature: bool = False  # True if each version must be signed
     serving_test: bool = False  # True if `validate_serving` must have tested the model
-    replay: bool = False  # True if `replay` must have compared the model with the served version
+    replay: bool = False  # True if `replay` must have compared the model with the served version, if there is one
     approval: bool = False  # True if one of the approvers must have signed an approval (`tfopt.serving.approvals`)
     approvers: tuple[str, ...] = ()  # files with their public keys (PEM), relative to this file
     source: str = ""  # the file, for errors
@@ -93,7 +93,7 @@ class Policy:
             digest: The digest of the model, or of the one that it replaces.
             signed: True if the version is signed.
             tested: True if `validate_serving` has tested the model.
-            replayed: True if `replay` has compared it with the served version.
+            replayed: True if `replay` has compared it with the served version, or no version is served.
         """
         if decision and decision.selected_digest == digest:
             self.check_goals("the decision", decision.goals, decision.confidence)

@@ -105,7 +105,9 @@ def export_samples(samples: Sequence[Sample]) -> None:
     """Send metrics; raise `NotDeliveredError` if they did not arrive within the time of OTEL_EXPORTER_OTLP_TIMEOUT."""
     reader = InMemoryMetricReader()
     meter = MeterProvider([reader], _resource(), shutdown_on_exit=False).get_meter("tfopt", tfopt.__version__)
-    gauges = {sample.name: meter.create_gauge(sample.name, description=sample.description) for sample in samples}
+    gauges = {
+        sample.name: meter.create_gauge(sample.name, _unit(sample.name), sample.description) for sample in samples
+    }
     for sample in samples:
         gauges[sample.name].set(sample.value, sample.labels)
     if OTLPMetricExporter().export(reader.get_metrics_data()).name != "SUCCESS":
@@ -120,6 +122,11 @@ class _Finished(SpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         self.spans.append(span)
+
+
+def _unit(name: str) -> str:
+    """Return the unit of a metric, which its name ends with for Prometheus."""
+    return "s" if name.endswith("_seconds") else ""
 
 
 def _resource() -> Resource:

@@ -45,6 +45,7 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
         MachineError: If the metadata store cannot be read.
     """
     values = dag.values(values)
+    dag = dag.with_sources(values)
     store = _open(root / METADATA)
     # Identifiers of the artifacts that the steps will get; None if it is unknown.
     uris = {source: values[name] for name, source in dag.sources.items() if values[name] is not None}
@@ -53,9 +54,7 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
     for step in dag.steps.values():
         executions = list(_executions(store, dag, step))
         properties = execution_properties(step.component, step.resolve(values))
-        # without optional sources that have no path
-        wires = {name: wire for name, wire in step.inputs.items() if not isinstance(wire, PipelineInput) or wire in ids}
-        inputs = {name: value for name, (_, value) in split_lists(step.component, wires)}
+        inputs = {name: value for name, (_, value) in split_lists(step.component, step.inputs)}
         reused, reasons = _decide(step.component, properties, inputs, ids, executions)
         outputs = reused.outputs if reused else {}
         ids |= {output: outputs[name].id if reused else None for name, output in step.outputs.items()}

@@ -51,6 +51,7 @@ def run(
             received = f"{root / METADATA}: a link, or a file of another user"
             raise ComponentError(received, "metadata that this user's runs wrote", "pass another folder with --root")
         values = dag.values(values)
+        dag = dag.with_sources(values)
         tfx_dag = pipeline(dag, values, root, beam_args=beam_args)
         codes = {node.exec_properties.get(IMPLEMENTATION) for node in tfx_dag.components}
         reject_unusable(tfx_dag.metadata_connection_config, codes, IMPLEMENTATION)
@@ -75,10 +76,11 @@ def pipeline(
     For remote files, names, sizes and modification times represent the content.
     """
     values = dag.values(values)
+    dag = dag.with_sources(values)
     sources = {name: _importer(source, values[name]) for name, source in dag.sources.items() if values[name]}
     nodes: dict[str, base_node.BaseNode] = {}
     for step in dag.steps.values():
-        wires = {name: channel for name, wire in step.inputs.items() if (channel := _channel(wire, sources, nodes))}
+        wires = {name: _channel(wire, sources, nodes) for name, wire in step.inputs.items()}
         nodes[step.id] = node(step.component, **wires, **step.resolve(values)).with_id(step.id)
     return tfx_pipeline.Pipeline(
         pipeline_name=dag.name,
@@ -108,7 +110,7 @@ def _channel(wire: Wire, sources: Mapping[str, Importer], nodes: Mapping[str, ba
         return [_channel(item, sources, nodes) for item in wire]
     if isinstance(wire, StepOutput):
         return nodes[wire.step].outputs[wire.output]
-    return sources[wire.name].outputs["result"] if wire.name in sources else None
+    return sources[wire.name].outputs["result"]
 
 
 def import_runner(engine: str) -> Any:
@@ -158,7 +160,7 @@ class _Progress(logging.Handler):
         step = self._dag.steps.get(match[1]) if match else None
         if match and step and match[2] == "running":
             self._running = step.id
-            inputs = step.present_inputs(self._artifacts)
+            inputs = step.listed_inputs
             opened = {name: [self._artifacts[value] for value in listed] for name, listed in inputs.items()}
             report_start(self._dag, step, self._values, opened)
         elif step:

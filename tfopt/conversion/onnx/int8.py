@@ -25,6 +25,7 @@ from tfopt.conversion.mixed_precision import ERROR_RECORDS, Layer, MixedModel, c
 from tfopt.conversion.onnx import block_weights as onnx_block_weights
 from tfopt.conversion.onnx import float_part as onnx_float_part
 from tfopt.conversion.onnx.quantizer_names import shorten_names
+from tfopt.conversion.rounded_weights import Rounded
 from tfopt.conversion.sensitivity_table import Kernel, describe_kernel
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
@@ -130,6 +131,13 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
                 layers.append(Layer(inputs, output, (*kinds, "float32"), kernel=kernels.get(output)))
         return layers
 
+    @cached_property
+    def _rounded(self) -> Mapping[str, Rounded]:
+        """Return the matrices in 4 bits, rounded on the calibration records."""
+        with _readable_errors():
+            rounded, self.facts["rounding"] = onnx_block_weights.round_matrices(self._float, self._matrices, self._feed)
+        return rounded
+
     def _moves(self, name: str) -> list[onnx.NodeProto]:
         """Return the nodes that only move the values of a tensor after they are computed, last first."""
         nodes = []
@@ -168,7 +176,8 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
         _leave_outputs(model.graph)
         leave_inputs_of_bodies(model.graph)
         onnx_float_part.restore_inputs(model, {*self._floating.operations, *names})
-        onnx_block_weights.store(model, {name: bits for name, kind in raised.items() if (bits := BLOCK_BITS.get(kind))})
+        block_bits = {name: bits for name, kind in raised.items() if (bits := BLOCK_BITS.get(kind))}
+        onnx_block_weights.store(model, block_bits, self._rounded if "int4" in raised.values() else {})
         return model
 
     def measure_noise(self, file: onnx.ModelProto) -> dict[str, float]:
