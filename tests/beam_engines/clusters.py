@@ -74,7 +74,7 @@ def flink(folder: Path, workers: int, *, retries: int = 0, hosts: bool = False) 
     settings = {
         "jobmanager.rpc.address": address,
         "jobmanager.rpc.port": rpc,
-        "jobmanager.bind-host": address,
+        "jobmanager.bind-host": "0.0.0.0" if hosts else HOST,  # the JobManager finds its own files at localhost
         "rest.address": address,
         "rest.bind-address": address,
         "rest.port": rest,
