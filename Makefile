@@ -45,9 +45,7 @@ cluster-down: $(READY)  ## stop it, and remove everything that it left
 
 test-cluster: $(READY) containerd  ## pods, Argo and Kubeflow Pipelines on such a node
 	$(BIN)/pytest -m cluster tests/cluster/test_node.py
-	$(BIN)/python -m tests.cluster.node start
-	$(BIN)/python -m tests.cluster.node enter $(BIN)/pytest -m cluster tests/cluster; \
-	  status=$$?; $(BIN)/python -m tests.cluster.node stop; exit $$status
+	$(BIN)/python -m tests.cluster.node test $(BIN)/pytest -m cluster tests/cluster
 
 test-gpu: $(READY)  ## real TensorRT conversions, if nvidia-smi works
 	$(BIN)/pytest -m gpu -s tests/gpu
@@ -138,8 +136,8 @@ docker:  # install Debian's packages if there is no Docker daemon
 	docker version > /dev/null 2>&1 || command -v dockerd debootstrap > /dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends docker.io debootstrap iptables; }
 
-containerd:  # install Debian's packages
-	command -v containerd > /dev/null && command -v mariadbd > /dev/null && command -v ip > /dev/null || \
+containerd:  # install Debian's packages, if there are the programs of a cluster
+	test -z "$$CLUSTER_BIN" || command -v containerd > /dev/null && command -v mariadbd > /dev/null && command -v ip > /dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends containerd runc containernetworking-plugins iproute2 \
 	    iptables mariadb-server-core mariadb-client-core; }
 

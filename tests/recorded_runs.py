@@ -9,7 +9,7 @@ from tfx.orchestration import metadata
 
 CARD_OF_ONE_RUN = {"digest", "sizes", "versions", "destination"}
 MEASURED = {"digest", "selected_digest", "reason", "reasons", "pareto", "size", "size_gzipped", "memory", "load"}
-MEASURED |= {"latency", "latency_p90", "latency_p99", "throughput", "missed_by"}
+MEASURED |= {"latency", "latency_p90", "latency_p99", "throughput", "missed_by", "cold_start", "disturbed"}
 OF_THE_ENGINE = {
     "p50_ms",
     "p99_ms",
@@ -25,9 +25,10 @@ OF_THE_ENGINE = {
 
 
 def short(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Round floats to five digits, because those of MLMD have six; compare JSON texts like model cards."""
+    """Round numbers to five digits, because those of MLMD have six; compare JSON texts like model cards."""
     return {
-        key: float(f"{value:.5g}") if isinstance(value, float) else parsed(value) for key, value in metadata.items()
+        key: float(f"{value:.5g}") if isinstance(value, int | float) else parsed(value)
+        for key, value in metadata.items()
     }
 
 

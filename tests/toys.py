@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import signal
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Literal
@@ -88,18 +89,24 @@ def hold(
     *,
     seconds: Annotated[float, Between(0)] = 0.0,
     megabytes: Annotated[int, Between(0)] = 0,
+    disk: Annotated[int, Between(0)] = 0,
 ) -> None:
-    """Write half of the output, use memory for some time, and write the other half.
+    """Write half of the output, use memory and disk for some time, and write the other half.
 
     Args:
         data: The file whose bytes are counted.
         report: The count.
         seconds: Duration.
         megabytes: Memory.
+        disk: Megabytes of a temporary file.
     """
     (report.path / "half").write_text("half")
     content = b"x" * (megabytes << 20)
-    time.sleep(seconds)
+    with tempfile.NamedTemporaryFile() as temporary:  # without a name it would not count as used by the container
+        for _ in range(disk):
+            temporary.write(b"x" * (1 << 20))
+        temporary.flush()
+        time.sleep(seconds)
     report.write({"count": len(data.path.read_bytes()), "megabytes": len(content) >> 20})
 
 

@@ -274,7 +274,7 @@ class LoadMeasurement:
 
 def count_node_cores(settings: Settings) -> int:
     """Return the number of cores of a node; raise ComponentError if this process may not use as many."""
-    available = len(os.sched_getaffinity(0))
+    available = len(choose_cores(os.cpu_count() or 1))
     if settings.node_cores and settings.node_cores > available:
         received = f"benchmark: node_cores={settings.node_cores}"
         expected = f"at most {available}, the cores this process may use"

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from tfopt.components.benchmark.worker import core_times
-from tfopt.measurement.machine_fingerprint import CPU, read_text
+from tfopt.measurement.machine_fingerprint import CPU, cgroup_limits, read_text
 from tfopt.runtimes.environment import ONEDNN
 from tfopt.value_types import JsonObject
 
@@ -31,13 +31,15 @@ def describe_tensorflow(facts: JsonObject, log: str) -> JsonObject:
 def choose_cores(count: int) -> list[int]:
     """Choose cores to pin to, on different physical cores first; fewer if this process may not use so many.
 
+    A container's quota limits them too: beyond it, the kernel stops the container's processes for a part of the time.
     The highest numbers are preferred, because most other processes run on the lowest.
     """
     allowed = sorted(os.sched_getaffinity(0), reverse=True)
     siblings = {core: read_text(CPU / f"cpu{core}" / "topology/thread_siblings_list") or str(core) for core in allowed}
     first = {sibling: core for core, sibling in siblings.items()}  # the lowest, as the order above is descending
     chosen = sorted(allowed, key=lambda core: core not in first.values())
-    return sorted(chosen[:count])
+    quota = cgroup_limits()["cpu_cores"]
+    return sorted(chosen[: min(count, max(1, int(quota))) if quota else count])
 
 
 class MachineLoad:

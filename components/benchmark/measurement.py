@@ -35,7 +35,8 @@ def measure_models(
     if len(cores) < settings.threads:
         received = f"benchmark: threads={settings.threads}"
         expected = f"at most {len(cores)}, the cores this process may use"
-        raise ComponentError(received, expected, f"pass threads={len(cores)}, or run it on a machine with more cores")
+        fix = f"pass threads={len(cores)}, or run it on a machine, or in a container, with more cores"
+        raise ComponentError(received, expected, fix)
     load = MachineLoad()
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         inputs = Inputs(examples, records=max(settings.sizes), seed=settings.seed, folder=Path(folder))

@@ -18,6 +18,7 @@ from tests.beam_engines import packages
 from tfopt.processes.parent_death import bound_command
 
 HOST = "127.0.0.1"
+BRIDGE = "10.246.0.1"  # between the networks of TaskManagers
 # Flink's shell scripts would compute these.
 MEMORY = {
     **{"framework.heap.size": 128, "framework.off-heap.size": 128, "task.heap.size": 512, "task.off-heap.size": 0},
@@ -43,12 +44,14 @@ class Cluster:
         page: Address of what the JobManager, or Spark's master, says about its jobs, in JSON.
         workers: Its TaskManagers, or Spark's workers.
         add_worker: Starts another one.
+        hosts: The networks of its TaskManagers, if each has one of its own.
     """
 
     arguments: list[str]
     page: str
     workers: list["subprocess.Popen[bytes]"] = field(default_factory=list)
-    add_worker: Callable[[], None] = lambda: None
+    add_worker: Callable[..., None] = lambda: None
+    hosts: list[str] = field(default_factory=list)
 
     def kill_worker(self) -> None:
         """Kill a worker by SIGKILL."""
@@ -58,25 +61,24 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def flink(folder: Path, workers: int, *, retries: int = 0) -> Iterator[Cluster]:
+def flink(folder: Path, workers: int, *, retries: int = 0, hosts: bool = False) -> Iterator[Cluster]:
     """Start a JobManager, TaskManagers with one slot each.
 
     Args:
         folder: Folder of logs and temporary files.
         workers: Number of TaskManagers.
         retries: How often Flink runs a failed part of a job again.
+        hosts: Give each TaskManager a network of its own, as on a machine of its own; needs root.
     """
-    rest, rpc = free_port(), free_port()
+    rest, rpc, address = free_port(), free_port(), BRIDGE if hosts else HOST
     settings = {
-        "jobmanager.rpc.address": HOST,
+        "jobmanager.rpc.address": address,
         "jobmanager.rpc.port": rpc,
-        "jobmanager.bind-host": HOST,
-        "rest.address": HOST,
-        "rest.bind-address": HOST,
+        "jobmanager.bind-host": "0.0.0.0" if hosts else HOST,  # the JobManager finds its own files at localhost
+        "rest.address": address,
+        "rest.bind-address": address,
         "rest.port": rest,
         "rest.bind-port": rest,
-        "taskmanager.host": HOST,
-        "taskmanager.bind-host": HOST,
         "taskmanager.numberOfTaskSlots": 1,
         "taskmanager.cpu.cores": 1,
         **{f"taskmanager.memory.{name}": f"{megabytes}m" for name, megabytes in MEMORY.items()},
@@ -96,20 +98,57 @@ def flink(folder: Path, workers: int, *, retries: int = 0) -> Iterator[Cluster]:
     main = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
     task_manager = [*base, "org.apache.flink.runtime.taskexecutor.TaskManagerRunner", *configuration]
     with contextlib.ExitStack() as stack:
+        networks = stack.enter_context(_networks(workers)) if hosts else {}
         stack.enter_context(process(folder / "jobmanager.log", [*base, main, *configuration]))
         server = f"--flink_job_server_jar={packages.job_server('flink')}"
-        arguments = ["--runner=FlinkRunner", "--flink_version=1.19", server, f"--flink_master={HOST}:{rest}"]
-        cluster = Cluster([*arguments, f"--parallelism={workers}", *WORKERS], f"http://{HOST}:{rest}/jobs/overview")
+        arguments = ["--runner=FlinkRunner", "--flink_version=1.19", server, f"--flink_master={address}:{rest}"]
+        cluster = Cluster([*arguments, f"--parallelism={workers}", *WORKERS], f"http://{address}:{rest}/jobs/overview")
+        cluster.hosts = list(networks)
 
-        def add_worker() -> None:
+        def add_worker(network: str = "") -> None:
+            own = networks.get(network, HOST)
+            command = ["ip", "netns", "exec", network, *task_manager] if network else task_manager
+            command = [*command, "-D", f"taskmanager.host={own}", "-D", f"taskmanager.bind-host={own}"]
             log = folder / f"taskmanager-{time.monotonic_ns()}.log"
-            cluster.workers.append(stack.enter_context(process(log, task_manager)))
+            cluster.workers.append(stack.enter_context(process(log, command)))
 
         cluster.add_worker = add_worker
-        for _ in range(workers):
-            add_worker()
-        wait_for(f"http://{HOST}:{rest}/overview", f'"slots-total":{workers},')
+        for network in networks or [""] * workers:
+            add_worker(network)
+        wait_for(f"http://{address}:{rest}/overview", f'"slots-total":{workers},')
         yield cluster
+
+
+@contextlib.contextmanager
+def _networks(count: int) -> Iterator[dict[str, str]]:
+    """Create networks that are connected by a bridge; yield the address in each, and remove them at the end."""
+    names = {f"flink{number}": f"{BRIDGE.rpartition('.')[0]}.{number}" for number in range(2, 2 + count)}
+    with contextlib.ExitStack() as stack:
+
+        def create(*words: str, kind: str) -> None:
+            subprocess.run(["ip", kind, "add", *words], check=True)
+            stack.callback(subprocess.run, ["ip", kind, "delete", words[0]], check=False)
+
+        create("flink", "type", "bridge", kind="link")
+        subprocess.run(["ip", "address", "add", f"{BRIDGE}/24", "dev", "flink"], check=True)
+        subprocess.run(["ip", "link", "set", "flink", "up"], check=True)
+        for name, address in names.items():
+            create(name, kind="netns")
+            create(name, "type", "veth", "peer", "name", "eth0", "netns", name, kind="link")
+            subprocess.run(["ip", "link", "set", name, "master", "flink", "up"], check=True)
+            for words in (f"address add {address}/24 dev eth0", "link set eth0 up", "link set lo up"):
+                subprocess.run(["ip", "-n", name, *words.split()], check=True)
+        yield names
+
+
+@contextlib.contextmanager
+def partition(network: str) -> Iterator[None]:
+    """Disconnect a network from the others."""
+    subprocess.run(["ip", "link", "set", network, "down"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["ip", "link", "set", network, "up"], check=True)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,9 @@
 """Test that a TaskManager or executor killed in the middle of a job costs no record: the same result, or an error."""
 
 import json
+import os
 import threading
+import time
 import urllib.request
 
 import psutil
@@ -34,6 +36,28 @@ def test_a_cluster_that_repeats_work_gives_the_same_files(data, tmp_path):
     assert Examples(tmp_path / "here").digest == Examples(tmp_path / "there").digest
     counts = json.loads((tmp_path / "there" / "examples.json").read_text())["splits"]
     assert sum(counts.values()) == FILES * ROWS
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="networks need root")
+def test_workers_on_hosts_of_their_own_give_the_same_files_after_a_kill_and_a_partition(data, tmp_path):
+    prepare_examples(data=data, examples=tmp_path / "here")
+
+    def kill(cluster) -> None:
+        clusters.wait_until(lambda: tasks_of_the_second_job(cluster) >= 2, "a second job with two running tasks", 300)
+        cluster.kill_worker()
+        cluster.add_worker(cluster.hosts[-1])
+
+    def cut(cluster) -> None:
+        clusters.wait_until(lambda: tasks_of_the_second_job(cluster) >= 2, "a second job with two running tasks", 300)
+        with clusters.partition(cluster.hosts[0]):
+            time.sleep(30)  # longer than the heartbeat's timeout of 10 s: the JobManager loses the TaskManager
+
+    for disturb in (kill, cut):
+        name = disturb.__name__
+        with clusters.flink(tmp_path / name, 2, retries=5, hosts=True) as cluster:
+            disturbed = prepare_while_killing(cluster, data, tmp_path / f"there-{name}", disturb)
+        assert disturbed.is_set()
+        assert Examples(tmp_path / "here").digest == Examples(tmp_path / f"there-{name}").digest
 
 
 def test_a_cluster_that_repeats_nothing_ends_with_an_error_and_no_examples(data, tmp_path):

@@ -141,6 +141,9 @@ def _kubelet(folder: Path) -> object:
         "resolvConf": f"{folder}/resolv.conf",
         "readOnlyPort": 0,
         "syncFrequency": "10s",
+        # by default a server that tests killed several times stays away for five minutes
+        "featureGates": {"KubeletCrashLoopBackOffMax": True},
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "5s"},
         "volumePluginDir": f"{folder}/volume-plugins",
     }
 

@@ -19,6 +19,8 @@ from tests.cluster.node import FOLDER, what_is_missing
 from tests.cluster.submission import Submission
 from tests.kfp_backend.runs import upload_rows
 
+CLAIM = "models"
+
 
 @pytest.fixture(scope="session")
 def node() -> None:
@@ -40,7 +42,24 @@ def namespace(node: None) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def servers(node: None) -> None:
     """Start KFP's servers and Argo's controller."""
+    if reason := kubeflow.what_is_missing():
+        pytest.skip(reason)
     kubeflow.install()
+
+
+@pytest.fixture(scope="session")
+def volume(servers: None) -> Path:
+    """Create a volume in a folder of the node, and a claim for it; return the folder."""
+    path = FOLDER / CLAIM
+    path.mkdir(exist_ok=True)
+    path.chmod(0o777)  # for the user of the images
+    modes, storage = ["ReadWriteOnce"], {"storage": "1Gi"}
+    specification = {"accessModes": modes, "capacity": storage, "hostPath": {"path": str(path)}, "storageClassName": ""}
+    persistent = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": CLAIM}, "spec": specification}
+    requested = {"accessModes": modes, "resources": {"requests": storage}, "storageClassName": "", "volumeName": CLAIM}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}, "spec": requested}
+    apply([persistent, claim])
+    return path
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +80,13 @@ def bucket() -> Any:
 def data(store, tmp_path) -> tuple[Path, str]:
     """Return a file of nine lines, and its address in the bucket of the runs."""
     return upload_rows(store, tmp_path, "minio")  # KFP has an endpoint for this scheme without a configuration
+
+
+def upload_folder(client: Any, folder: Path, key: str) -> str:
+    """Upload a folder, and return its address."""
+    for file in (file for file in folder.rglob("*") if file.is_file()):
+        client.upload_file(str(file), "mlpipeline", f"{key}/{file.relative_to(folder)}")
+    return f"minio://mlpipeline/{key}"
 
 
 @pytest.fixture

@@ -9,7 +9,9 @@ import io
 import json
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import tfopt
 
@@ -41,12 +43,21 @@ def write_images(folder: Path, programs: Path) -> list[Path]:
     return archives + [write_image(folder, image) for image in KINDS.values()]
 
 
-def write_image(folder: Path, image: str, program: Path | None = None) -> Path:
-    """Write the archive of an image that runs a program as user 10001; without a program, this machine's Python."""
-    layer = _layer(program)
+def write_image(
+    folder: Path,
+    image: str,
+    program: Path | None = None,
+    trees: Mapping[str, Path] = MappingProxyType({}),
+    code: str = str(REPOSITORY),
+) -> Path:
+    """Write the archive of an image that runs a program as user 10001; without a program, this machine's Python.
+
+    It also has the folders ``trees`` at their paths, and imports packages from the path ``code``.
+    """
+    layer = _layer(program, trees)
     digest = hashlib.sha256(layer).hexdigest()
     path = f"/bin-of-image:{Path(sys.executable).parent}:/bin:/usr/bin"
-    environment = [f"PATH={path}", f"PYTHONPATH={REPOSITORY}", "HOME=/tmp", "PYTHONDONTWRITEBYTECODE=1"]
+    environment = [f"PATH={path}", f"PYTHONPATH={code}", "HOME=/tmp", "PYTHONDONTWRITEBYTECODE=1"]
     # moto's server waits for checksums behind the content of a request.
     environment += [f"AWS_{of}_CHECKSUM_{word}=when_required" for of, word in _CHECKSUMS]
     runs = {"Env": environment, "User": "10001:10001", "WorkingDir": "/tmp"}
@@ -63,7 +74,7 @@ def write_image(folder: Path, image: str, program: Path | None = None) -> Path:
     return file
 
 
-def _layer(program: Path | None) -> bytes:
+def _layer(program: Path | None, trees: Mapping[str, Path]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name in _SYSTEM:
@@ -77,7 +88,15 @@ def _layer(program: Path | None) -> bytes:
         _add(archive, "etc/passwd", _USERS.encode())
         if program:
             _add(archive, f"bin-of-image/{program.name}", program.read_bytes(), 0o755)
+        for path, source in trees.items():
+            archive.add(source, path.lstrip("/"), filter=_readable)
     return buffer.getvalue()
+
+
+def _readable(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Let every user read a file, or a folder of a test, which only its owner can."""
+    entry.mode |= 0o555 if entry.isdir() else 0o444
+    return entry
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:

@@ -55,6 +55,14 @@ def manifests() -> Path:
     return Path(os.environ[VARIABLE]) / "manifests"
 
 
+def what_is_missing() -> str | None:
+    """Return why KFP's servers cannot be started; None if they can."""
+    folder = Path(os.environ[VARIABLE])
+    absent = [name for name in PROGRAMS.values() if not (folder / name).is_file()]
+    absent += [f"manifests/{name}" for name in ("kfp", "argo") if not (folder / "manifests" / name).is_dir()]
+    return f"{VARIABLE}={folder}: no {', '.join(absent)} (tests/cluster/build.sh lists them)" if absent else None
+
+
 def kubectl(*words: str, text: str | None = None) -> str:
     """Return what kubectl prints; raise RuntimeError if it fails."""
     done = subprocess.run(["kubectl", *words], input=text, capture_output=True, text=True, check=False)
@@ -100,7 +108,11 @@ def _server(item: dict[str, Any]) -> dict[str, Any]:
     settings = f"echo '{json.dumps(_SETTINGS)}' > /tmp/config.json; "
     container["command"] = ["/bin/sh", "-c", f"{settings if image == 'kfp-apiserver' else ''}exec {command}"]
     container["image"] = _IMAGES[image]
-    container["resources"] = {"requests": {"cpu": "10m", "memory": "100Mi"}}
+    container["resources"] = {"requests": {"cpu": "100m", "memory": "100Mi"}}
+    for probe in ("livenessProbe", "readinessProbe"):
+        container.get(probe, {})["timeoutSeconds"] = (
+            30  # on a busy machine a restart would fail the drivers of all runs
+        )
     if image == "kfp-apiserver":
         replaced = {
             "V2_DRIVER_IMAGE": _IMAGES["kfp-driver"],

@@ -1,4 +1,4 @@
-"""One Kubernetes node for tests: ``python -m tests.cluster.node start|stop|enter COMMAND``, as root.
+"""One Kubernetes node for tests: ``python -m tests.cluster.node start|stop|enter COMMAND|test COMMAND``, as root.
 
 All programs and pods run in network, mount and process namespaces of their own (``unshare``), whose first process is
 `run`. When that process ends, however it ends, the kernel ends every other process and removes mounts, network
@@ -19,6 +19,7 @@ from tests.cluster.images import REPOSITORY, write_images
 
 VARIABLE = "CLUSTER_BIN"
 FOLDER = Path("/tmp/tfopt-cluster")
+SDKS = FOLDER / "sdks"  # the oldest and the newest of KFP's that pyproject.toml allows
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "etcd", "pause")
 OF_DEBIAN = ("containerd", "runc", "ctr", "ip", "kubectl", "unshare", "nsenter")
 SERVICES = {"containerd", "dockerd", "crio", "kubelet"}
@@ -106,14 +107,31 @@ def _remove_cgroup(path: Path, seconds: float = 10) -> None:
             time.sleep(0.05)
 
 
-def enter(folder: Path, command: list[str]) -> None:
-    """Replace this process by a command in the node's namespaces, with its kubeconfig."""
+def enter(folder: Path, command: list[str]) -> int:
+    """Run a command in the node's namespaces, with its kubeconfig; return its exit code."""
     process = first_process(folder)
     if not process:
         raise SystemExit(f"no node runs in {folder}: make cluster-up")
-    os.environ["KUBECONFIG"] = str(folder / "admin.kubeconfig")
     spaces = [f"--target={process}", "--net", "--mount", "--pid", f"--wdns={Path.cwd()}"]
-    os.execvp("nsenter", ["nsenter", *spaces, *command])
+    environment = {**os.environ, "KUBECONFIG": str(folder / "admin.kubeconfig")}
+    return subprocess.run(["nsenter", *spaces, *command], env=environment, check=False).returncode
+
+
+def test(folder: Path, command: list[str]) -> int:
+    """Start the node, run a command in it, and stop it; do nothing where it cannot be started."""
+    stop(folder)
+    if reason := what_is_missing():
+        print(f"skipped: {reason}")
+        return 0
+    from tests.kfp_backend.runs import install_sdk
+
+    try:
+        start(folder)
+        for end in ("oldest", "newest"):
+            install_sdk(folder / SDKS.name / end, end)
+        return enter(folder, command)
+    finally:
+        stop(folder)
 
 
 class Node:
@@ -125,7 +143,7 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.commands = commands(folder, Path(os.environ[VARIABLE]))
-        self.running: dict[int, str] = {}
+        self.running: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
 
     def run(self) -> None:
         """Start everything, report that the node is ready, and wait for ever."""
@@ -177,13 +195,15 @@ class Node:
         environment = {**os.environ, "KUBECONFIG": "", "PYTHONPATH": str(REPOSITORY)}
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(self.commands[name], stdout=log, stderr=log, env=environment, cwd=self.folder)
-        self.running[process.pid] = name
+        self.running[process.pid] = name, process  # Python itself waits for a process without a reference
         (self.folder / f"{name}.pid").write_text(str(process.pid))
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if name := self.running.pop(ended[0], None):
+                if started := self.running.pop(ended[0], None):
+                    name, process = started
+                    process.returncode = ended[1]
                     print(f"{name} ended with status {ended[1]}, and is started again", flush=True)
                     time.sleep(1)
                     self._start(name)
@@ -208,18 +228,21 @@ class Node:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def main(action: str, *command: str) -> None:
+def main(action: str, *command: str) -> int:
     if action == "start":
         start()
     elif action == "stop":
         stop()
     elif action == "enter":
-        enter(FOLDER, list(command))
+        return enter(FOLDER, list(command))
+    elif action == "test":
+        return test(FOLDER, list(command))
     elif action == "run":
         Node(Path(command[0])).run()
     else:
-        raise SystemExit(f"received: {action}; expected: start, stop, enter or run")
+        raise SystemExit(f"received: {action}; expected: start, stop, enter, test or run")
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.images import KINDS
+import kfp
+
+from tests.cluster.images import KINDS, REPOSITORY
 from tests.cluster.kubeflow import NAMESPACE, address_of, kubectl
 from tests.kfp_backend.runs import metadata_client, read_tasks, write_pipeline
 
@@ -16,48 +18,20 @@ IMAGE = KINDS["tf"].replace("tfopt-tf", "tfopt-{kind}")
 SMALL = ("cpu=500m", "memory=1Gi", "service_account=tfopt-runner", "retries=0")
 
 
-class Submission:
-    """A run that is submitted and watched.
+class Run:
+    """The pods and the records of a run."""
 
-    Attributes:
-        run: Its id.
-        process: The command.
-    """
+    def __init__(self, run: str) -> None:
+        """Take its id."""
+        self.run = run
 
-    def __init__(self, folder: Path, pipeline: str, *words: str, options: tuple[str, ...] = ()) -> None:
-        """Start the command, and wait until it prints the id of the run.
+    def state(self) -> str:
+        """Return the state that KFP's API server reports."""
+        return str(kfp.Client(f"http://{address_of('ml-pipeline', 8888)}").get_run(self.run).state)
 
-        Args:
-            folder: For the file of the pipeline.
-            pipeline: Its source, or the name of a shipped one.
-            words: Arguments of the command.
-            options: Values of ``--kfp-option``, after those that make the pods small.
-        """
-        named = pipeline if pipeline.isidentifier() else write_pipeline(folder, pipeline)
-        command = [sys.executable, "-m", "tfopt.cli.main", "submit", named, "--wait"]
-        command += ["--endpoint", f"http://{address_of('ml-pipeline', 8888)}", "--image", IMAGE, *words]
-        command += [word for option in (*SMALL, *options) for word in ("--kfp-option", option)]
-        self.log = folder / "submit.log"
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "HOME": str(folder)}
-            )
-        assert self.process.stdout
-        line = self.process.stdout.readline()
-        assert line.startswith("run: "), self.log.read_text()
-        self.run = line.strip().rpartition("/")[2]
-
-    def wait(self, seconds: float = 600) -> int:
-        """Return the exit code of the command."""
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGINT)
-            raise
-
-    def errors(self) -> str:
-        """Return what the command printed to standard error."""
-        return self.log.read_text()
+    def terminate(self) -> None:
+        """Cancel it."""
+        kfp.Client(f"http://{address_of('ml-pipeline', 8888)}").terminate_run(self.run)
 
     def tasks(self) -> dict[str, dict[str, Any]]:
         """Return what ML Metadata has of each task."""
@@ -85,6 +59,67 @@ class Submission:
         selector = ["--namespace", NAMESPACE, "--selector", f"pipeline/runid={self.run}", "--output", "json"]
         items: list[dict[str, Any]] = json.loads(kubectl("get", kind, *selector))["items"]
         return items
+
+
+class Submission(Run):
+    """A run that is submitted and watched.
+
+    Attributes:
+        run: Its id.
+        process: The command.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        pipeline: str,
+        *words: str,
+        options: tuple[str, ...] = (),
+        image: str = IMAGE,
+        code: Path = REPOSITORY,
+    ) -> None:
+        """Start the command, and wait until it prints the id of the run.
+
+        Args:
+            folder: For the file of the pipeline.
+            pipeline: Its source, or the name of a shipped one.
+            words: Arguments of the command.
+            options: Values of ``--kfp-option``, after those that make the pods small.
+            image: Of the steps.
+            code: The folder with the packages of the command.
+        """
+        named = pipeline if pipeline.isidentifier() else write_pipeline(folder, pipeline)
+        command = [sys.executable, "-m", "tfopt.cli.main", "submit", named, "--wait"]
+        command += ["--endpoint", f"http://{address_of('ml-pipeline', 8888)}", "--image", image, *words]
+        command += [word for option in (*SMALL, *options) for word in ("--kfp-option", option)]
+        self.log = folder / "submit.log"
+        environment = {**os.environ, "HOME": str(folder), "PYTHONPATH": str(code)}
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=code
+            )
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line.startswith("run: "), self.log.read_text()
+        super().__init__(line.strip().rpartition("/")[2])
+
+    def wait(self, seconds: float = 600) -> int:
+        """Return the exit code of the command."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGINT)
+            raise
+
+    def reasons(self) -> str:
+        """Return what the command prints that the user gets after a failure."""
+        (line,) = [line for line in self.errors().splitlines() if line.startswith("the reason of each pod: ")]
+        command = line.partition(": ")[2]
+        return subprocess.run(command, shell=True, check=False, capture_output=True, text=True).stdout
+
+    def errors(self) -> str:
+        """Return what the command printed to standard error."""
+        return self.log.read_text()
 
 
 def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:

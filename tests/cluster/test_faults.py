@@ -8,17 +8,15 @@ hang, which is harder on clients than refused ones.
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import kfp
 import psutil
 import pytest
 
 from tests.cluster.conftest import set_values, wait_for
-from tests.cluster.kubeflow import NAMESPACE, address_of, kubectl
+from tests.cluster.kubeflow import NAMESPACE, apply, kubectl
 from tests.cluster.node import FOLDER
 from tests.cluster.submission import Submission
 from tests.kfp_backend.runs import content
@@ -31,7 +29,7 @@ from tfopt.component import Input
 from tfopt.trace import Steps
 
 
-def held(steps: Steps, data: Input[Files], *, seconds: float = 0.0, megabytes: int = 0) -> None:
+def held(steps: Steps, data: Input[Files], *, seconds: float = 0.0, megabytes: int = 0, disk: int = 0) -> None:
     """Work for some time, and add what was counted.
 
     Args:
@@ -39,8 +37,9 @@ def held(steps: Steps, data: Input[Files], *, seconds: float = 0.0, megabytes: i
         data: A file.
         seconds: Duration of the first step.
         megabytes: Memory of the first step.
+        disk: Megabytes of its temporary file.
     """
-    first = steps(toys.hold, id="first", data=data, seconds=seconds, megabytes=megabytes)
+    first = steps(toys.hold, id="first", data=data, seconds=seconds, megabytes=megabytes, disk=disk)
     steps(toys.add, id="total", reports=[first.outputs["report"]])
 '''
 AWAY = 40.0  # seconds for which a server does not answer
@@ -124,10 +123,25 @@ def test_a_step_that_is_killed_for_its_memory_fails_with_the_reason_and_complete
     options = ("data:reuse=yes",)  # with the same inputs: a failed step must not be a cached result
     submitted = submit(HOLD, *values, options=(*options, "first:memory=512Mi"))
     check_failed(submitted)
-    (line,) = [line for line in submitted.errors().splitlines() if line.startswith("the reason of each pod: ")]
-    printed = subprocess.run(line.partition(": ")[2], shell=True, check=True, capture_output=True, text=True).stdout
-    assert "OOMKilled" in printed
+    assert "OOMKilled" in submitted.reasons()
     again = submit(HOLD, *values, options=(*options, "first:memory=2Gi"))
+    check_completed(again, store)
+    assert again.tasks()["first"]["state"] == "COMPLETE"
+
+
+def test_a_step_that_is_evicted_for_its_disk_fails_with_the_reason_and_completes_with_more(submit, store, data):
+    values = set_values(f"data={data[1]}", "disk=600", "seconds=60")
+    limits = {"type": "Container", "default": {"ephemeral-storage": "300Mi"}}
+    limits["defaultRequest"] = {"ephemeral-storage": "10Mi"}
+    ranges = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "disk"}, "spec": {"limits": [limits]}}
+    apply([ranges])
+    try:
+        submitted = submit(HOLD, *values, options=("data:reuse=yes",))
+        check_failed(submitted)
+    finally:
+        kubectl("delete", "limitrange", "disk", "--namespace", NAMESPACE)
+    assert "ephemeral local storage usage exceeds the total limit" in submitted.reasons()
+    again = submit(HOLD, *values, options=("data:reuse=yes",))
     check_completed(again, store)
     assert again.tasks()["first"]["state"] == "COMPLETE"
 
@@ -161,7 +175,7 @@ def test_an_object_store_that_is_away_changes_nothing(submit, store, data):
 
 def test_a_cancelled_run_leaves_no_pod_and_the_next_run_completes(submit, store, data):
     submitted, _ = started(submit, data)
-    kfp.Client(f"http://{address_of('ml-pipeline', 8888)}").terminate_run(submitted.run)
+    submitted.terminate()
     assert submitted.wait() == 1
     check_no_pod_runs(submitted)
     check_completed(started(submit, data)[0], store)
@@ -170,7 +184,7 @@ def test_a_cancelled_run_leaves_no_pod_and_the_next_run_completes(submit, store,
 def test_a_completed_step_is_not_repeated_after_a_failure_of_a_later_one(submit, store, data):
     submitted, _ = started(submit, data, options=("data:reuse=yes", "total:node.pool=gpu"))
     wait_for(lambda: submitted.tasks().get("first", {}).get("state") == "COMPLETE", 120)
-    kfp.Client(f"http://{address_of('ml-pipeline', 8888)}").terminate_run(submitted.run)
+    submitted.terminate()
     assert submitted.wait() == 1
     again = submit(HOLD, *set_values(f"data={data[1]}", f"seconds={WORK}"), options=("data:reuse=yes",))
     check_completed(again, store)

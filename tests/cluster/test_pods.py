@@ -1,13 +1,15 @@
 """Pods with the security context that tfopt compiles, as Kubernetes admits, schedules, limits and runs them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.conftest import get, log_of, wait_for
-from tests.cluster.images import KINDS
+from tests.cluster.images import KINDS, write_image
 from tests.cluster.kubeflow import apply, kubectl
+from tests.cluster.registry import registry
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.usefixtures("node")]
 OVERLAYS = Path(__file__).parents[2] / "deploy" / "kubernetes" / "overlays"
@@ -99,6 +101,35 @@ def test_a_gpu_on_a_node_without_one_is_reported(namespace):
     resources = {"limits": {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}}
     apply([step(COUNT, resources=resources)], namespace)
     assert "Insufficient nvidia.com/gpu" in unschedulable(namespace)
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_benchmark_in_a_guaranteed_pod_reports_its_limits_and_claims_no_difference_of_equal_models(
+    is_busy, digits_model, digits_lite, namespace, tmp_path
+):
+    """The image has the models, and is pulled by its digest; `benchmark` measures a model, its copy and its export."""
+    trees = {"/models/first": digits_model, "/models/second": digits_model, "/models/lite": digits_lite}
+    archive = write_image(tmp_path, KINDS["tf"], trees=trees)
+    words = "--baseline /models/first --candidates /models/second /models/lite --benchmark /tmp/out --seconds 4"
+    command = f"python -m tfopt.run benchmark {words} --batch-sizes 1 >&2 && echo && cat /tmp/out/benchmark.json"
+    beyond = f"python -m tfopt.run benchmark {words} --threads 2"
+    neighbor = step(["python", "-c", "import os; os.fork()\nwhile True: pass"], memory=None)
+    neighbor["metadata"]["name"] = "neighbor"
+    with registry(archive) as image:
+        resources = {name: {"cpu": "1", "memory": "3Gi"} for name in ("requests", "limits")}
+        changes = {"image": image.format(kind="tf"), "resources": resources}
+        apply([step(["sh", "-c", f"{beyond}; {command}"], **changes), *([neighbor] if is_busy else [])], namespace)
+        assert wait_for(lambda: state_of(namespace).get("terminated"), 400)["exitCode"] == 0, log_of("step", namespace)
+    assert get("pod", "step", namespace)["status"]["qosClass"] == "Guaranteed"
+    log = log_of("step", namespace)
+    assert "threads=2" in log and "at most 1, the cores this process may use" in log
+    report = json.loads(log[log.index("\n{") :])
+    print(report["environment"]["load"], [model["speedup"] for model in report["models"]])
+    assert report["environment"]["cgroup"] == {"cpu_cores": 1.0, "memory_bytes": 3 << 30}
+    assert (report["threads"], report["environment"]["container"]) == (1, "kubernetes")
+    second, lite = (model["speedup"]["1"]["verdict"] for model in report["models"][1:])
+    assert second in ("within noise", "unstable")
+    assert lite in ("faster", "unstable")
 
 
 def test_the_manifests_for_profiles_are_applied_with_quota_and_defaults():

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import set_values
-from tests.cluster.kubeflow import apply
-from tests.cluster.node import FOLDER
+from tests.cluster.conftest import CLAIM, set_values
 from tests.cluster.submission import Submission
 from tests.kfp_backend.test_retrain import (  # fixtures and tests, here with the fixture `on_kfp` below  # noqa: F401
     DESTINATION,
@@ -23,23 +21,7 @@ from tests.kfp_backend.test_retrain import (  # fixtures and tests, here with th
 )
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600), pytest.mark.usefixtures("servers")]
-CLAIM = "models"
-SIZES = ("cpu=1", "memory=3Gi", "retries=1")
-
-
-@pytest.fixture(scope="module")
-def volume(servers: None) -> Any:
-    """Create a volume in a folder of the node, and a claim for it; return the folder."""
-    path = FOLDER / CLAIM
-    path.mkdir(mode=0o777)
-    path.chmod(0o777)  # for the user of the images
-    modes, storage = ["ReadWriteOnce"], {"storage": "1Gi"}
-    specification = {"accessModes": modes, "capacity": storage, "hostPath": {"path": str(path)}, "storageClassName": ""}
-    persistent = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": CLAIM}, "spec": specification}
-    requested = {"accessModes": modes, "resources": {"requests": storage}, "storageClassName": "", "volumeName": CLAIM}
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}, "spec": requested}
-    apply([persistent, claim])
-    return path
+SIZES = ("cpu=800m", "memory=3Gi", "retries=2")
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from tfopt.components.benchmark.inputs import read_records
 from tfopt.components.benchmark.machine_conditions import describe_tensorflow
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
+from tfopt.measurement import machine_fingerprint
 from tfopt.measurement.saturation import find_saturation
 from tfopt.measurement.speedup import speedup
 from tfopt.reports.benchmark_report import UNSTABLE
@@ -278,6 +279,18 @@ def test_more_threads_than_cores_are_refused_with_the_number_of_cores(models, tm
     with pytest.raises(ComponentError) as refusal:
         run(models["small"], [models["large"]], tmp_path / "out", threads=4096)
     assert f"threads={len(os.sched_getaffinity(0))}" in refusal.value.fix
+
+
+def test_the_quota_of_a_container_limits_the_cores(models, tmp_path, monkeypatch):
+    monkeypatch.setattr(machine_fingerprint, "CGROUPS", tmp_path)
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    (tmp_path / "memory.max").write_text(f"{1 << 30}\n")
+    assert machine_fingerprint.fingerprint()["cgroup"] == {"cpu_cores": 1.5, "memory_bytes": 1 << 30}
+    with pytest.raises(ComponentError, match="at most 1, the cores") as refusal:
+        run(models["small"], [models["large"]], tmp_path / "out", threads=2)
+    assert "threads=1" in refusal.value.fix
+    with pytest.raises(ComponentError, match="node_cores=2"):
+        run(models["small"], [models["large"]], tmp_path / "out", node_cores=2, max_p99_ms=20.0)
 
 
 def test_a_model_that_supports_none_of_the_batch_sizes_fails(models, tmp_path):

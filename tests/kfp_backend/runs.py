@@ -1,9 +1,11 @@
 """Small pipelines, and what Kubeflow Pipelines and a run on this machine record and write of a run."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from google.protobuf import json_format
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
+REPOSITORY = Path(__file__).parents[2]
 COUNTS = '''
 from tests import toys
 from tfopt.artifacts import Files
@@ -54,6 +57,22 @@ def failing(steps: Steps, data: Input[Files], *, how: str = "refuse") -> None:
     steps(toys.add, id="after", reports=[failed.outputs["report"]])
 '''
 VALUES = ["unit=lines", 'notes=["a", "b: {{$}}", "ü\\"x"]', "limit=7"]
+
+
+def install_sdk(folder: Path, end: str) -> dict[str, str]:
+    """Install the oldest or the newest of KFP's SDKs that pyproject.toml allows; return an environment with it.
+
+    The other packages are those of this environment.
+    """
+    extra = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]["kfp"]
+    ranges = dict(re.fullmatch(r"(kfp[\w-]*)>=(\S+)", each).groups() for each in extra if each.startswith("kfp"))
+    packages = []
+    for name in ("kfp", "kfp-kubernetes", "kfp-pipeline-spec", "kfp-server-api"):
+        least, _, bound = ranges.get(name, ranges["kfp"]).partition(",")
+        packages.append(f"{name}=={least}" if end == "oldest" else f"{name}{bound}")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *packages]
+    subprocess.run(command, check=True)
+    return {**os.environ, "PYTHONPATH": f"{folder}:{REPOSITORY}"}
 
 
 def write_pipeline(folder: Path, text: str) -> str:

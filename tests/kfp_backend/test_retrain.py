@@ -24,7 +24,8 @@ from tfopt.kfp import submit
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(2400)]
 DAG = tracing.load("retrain").with_sources({})
 DESTINATION = "/models/digits"
-OF_KFP = {"display_name", "store_session_info", "split_names"}  # split_names is a property of the type in TFX
+# split_names is a property of the type in TFX; image is that of the pod
+OF_KFP = {"display_name", "store_session_info", "split_names", "image"}
 VALUES = ["pack=image=28x28x1", "objective=size", "seconds=1"]
 
 

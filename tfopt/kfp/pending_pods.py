@@ -23,6 +23,7 @@ class PendingPods:
         self._run_id, self._limit = run_id, limit
         self._selector = f"--namespace {namespace} --selector pipeline/runid={run_id}"
         self._since: dict[str, float] = {}
+        self._records: set[tuple[str, str]] = set()
         self._is_reported = False
 
     def check(self, run: Any) -> None:
@@ -33,6 +34,11 @@ class PendingPods:
         """
         tasks = (run.run_details.task_details if run.run_details else None) or []
         now = monotonic()
+        # Argo compresses its record of a large run, which KFP then does not read: tasks stay PENDING. Records of KFP's
+        # driver and launcher, which have no name, still change; while they do, pods start.
+        records = {(str(task.task_id), str(task.end_time)) for task in tasks if not task.display_name}
+        if records != self._records:
+            self._records, self._since = records, {}
         self._since = {
             str(task.task_id): self._since.get(str(task.task_id), now) for task in tasks if _is_pending(task)
         }
@@ -46,11 +52,15 @@ class PendingPods:
     def states_of_pods(self) -> str:
         """Return the command that prints Kubernetes' reason for each pod that failed, such as its limit of memory."""
         fields = "{range .items[*].status.nodes.*}{.displayName}{': '}{.phase}{' '}{.message}{'\\n'}{end}"
-        return f'the reason of each pod: kubectl get workflows {self._selector} --output jsonpath="{fields}"'
+        get = f"kubectl get workflows {self._selector} --output"
+        packed = f"{get} jsonpath='{{.items[*].status.compressedNodes}}' | base64 --decode | gunzip 2> /dev/null"
+        readable = 'grep --only-matching --extended-regexp \'"(displayName|phase|message)":"[^"]*"\''
+        return f'the reason of each pod: {get} jsonpath="{fields}"; {packed} | {readable}'
 
     def _error(self, tasks: list[Any], waited: float) -> ComponentError:
         active = [task for task in tasks if task.state in ("PENDING", "RUNNING")]
-        names = sorted({str(task.display_name) for task in active if not str(task.display_name).startswith(_OF_KFP)})
+        all_names = {str(task.display_name).removesuffix("-driver") for task in active}
+        names = sorted(name for name in all_names if not name.startswith(_OF_KFP))
         received = f"run {self._run_id}: a pod of {' or '.join(names) or 'a step'} has not started for {waited:.0f} s"
         expected = "a node, an image, quota and volumes for each pod"
         fix = (

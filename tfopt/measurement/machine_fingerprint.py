@@ -15,6 +15,7 @@ from tfopt.value_types import JsonObject
 
 INSTRUCTION_SETS = re.compile(r"(sse4|avx|fma|f16c|amx|asimd|sve|bf16|i8mm)\w*")
 CPU = Path("/sys/devices/system/cpu")
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 def fingerprint(cores: Sequence[int] = ()) -> JsonObject:
@@ -31,7 +32,7 @@ def fingerprint(cores: Sequence[int] = ()) -> JsonObject:
         "affinity": cores,
         "governor": read_text(CPU / f"cpu{cores[0]}" / "cpufreq/scaling_governor"),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "cgroup": _cgroup(),
+        "cgroup": cgroup_limits(),
         "container": _container(),
         "platform": platform.platform(),
         "versions": {**own, **installed_versions(RUNTIME_PACKAGES)},
@@ -94,15 +95,14 @@ def cpu_facts() -> JsonObject:
     }
 
 
-def _cgroup() -> dict[str, float | None]:
+def cgroup_limits() -> dict[str, float | None]:
     """Return the limits of cgroup v2 or v1; None for a limit that is not set or not visible."""
     own = re.search(r"^0::/(.*)$", read_text(Path("/proc/self/cgroup")) or "", re.M)
-    root = Path("/sys/fs/cgroup")
-    folders = [root / own[1], root] if own else [root]
+    folders = [CGROUPS / own[1], CGROUPS] if own else [CGROUPS]
     quota = _first([folder / "cpu.max" for folder in folders])
-    if quota is None and (old := read_text(root / "cpu/cpu.cfs_quota_us")):
-        quota = f"{old} {read_text(root / 'cpu/cpu.cfs_period_us')}"
-    memory = _first([*(folder / "memory.max" for folder in folders), root / "memory/memory.limit_in_bytes"])
+    if quota is None and (old := read_text(CGROUPS / "cpu/cpu.cfs_quota_us")):
+        quota = f"{old} {read_text(CGROUPS / 'cpu/cpu.cfs_period_us')}"
+    memory = _first([*(folder / "memory.max" for folder in folders), CGROUPS / "memory/memory.limit_in_bytes"])
     share = [int(word) for word in (quota or "").split() if word.isdecimal()]
     limited = memory is not None and memory.isdecimal() and int(memory) < 1 << 62  # v1 has a huge number for no limit
     return {
