@@ -72,6 +72,7 @@ def test_the_submitter_role_allows_all_calls_of_submit_and_schedule():
         "create_experiment": ("create", "experiments"),
         "run_pipeline": ("create", "runs"),
         "get_run": ("get", "runs"),
+        "list_runs": ("list", "runs"),
         "create_recurring_run": ("create", "jobs"),
         "list_recurring_runs": ("list", "jobs"),
         "delete_recurring_run": ("delete", "jobs"),

@@ -16,7 +16,7 @@ from tfopt.kfp.placement import place_steps
 from tfopt.kfp.pod_options import Options
 
 CONVERTERS = [f"convert_tensorrt_{precision}" for precision in ("fp32", "tf32", "fp16", "bf16", "int8")]
-RUN_ENGINES = ["evaluate", "benchmark", "validate_serving", "push_model"]
+RUN_ENGINES = ["evaluate", "benchmark", "validate_serving", "replay", "push_model"]
 
 
 def placed(pipeline: Any, *options: str, images: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
