@@ -22,16 +22,6 @@ from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.conversion.int8_overflow import needs_reduced_range
 
 
-def call_in_new_process(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a call in a new process.
-
-    OpenVINO crashed in `malloc` in the process of some tests in four of some fourteen runs of the suite, for an unknown
-    reason.
-    """
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(call, *arguments).result()
-
-
 def run(model: Model, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """Return the outputs of a model."""
     with runtimes.load(model) as runtime:
@@ -61,6 +51,17 @@ class Exporter:
     def __str__(self) -> str:
         """Return the format, for the names of tests."""
         return self.format
+
+    def call_isolated(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the result of a call, of OpenVINO in a new process.
+
+        OpenVINO crashed in `malloc` in the process of some tests in four of some fourteen runs of the suite, for an
+        unknown reason.
+        """
+        if self.format != "openvino":
+            return call(*arguments)
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            return pool.submit(call, *arguments).result()
 
     @property
     def component(self) -> Callable[..., Any]:

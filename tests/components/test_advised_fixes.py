@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.components.exporters import EXPORTERS, call_in_new_process, run
+from tests.components.exporters import EXPORTERS, run
 from tests.conftest import write_examples
 from tfopt import runtimes
 from tfopt.artifacts import KerasModel, SavedModel
@@ -279,8 +279,8 @@ def test_parameters_of_tensorrt_as_proposed_are_refused_only_without_a_gpu(
 @pytest.mark.parametrize("format", ["onnx", "openvino"])
 def test_formats_that_convert_tensorrt_proposes_need_no_gpu(format, tmp_path):
     exporter = next(one for one in EXPORTERS if one.format == format)
-    call_in_new_process(exporter.export, save(tmp_path / "model"), None, tmp_path / "made")
-    (received,) = call_in_new_process(run, exporter.artifact(tmp_path / "made"), {"x": INPUTS}).values()
+    exporter.call_isolated(exporter.export, save(tmp_path / "model"), None, tmp_path / "made")
+    (received,) = exporter.call_isolated(run, exporter.artifact(tmp_path / "made"), {"x": INPUTS}).values()
     np.testing.assert_allclose(received, product(INPUTS), rtol=1e-4, atol=1e-5)
 
 
@@ -404,6 +404,6 @@ def test_formats_without_variables_take_a_signature_that_counts_nothing(format, 
     model.signature = "product"
     (tmp_path / "made").mkdir()
     parameters = exporter.parameters(precision="float32")
-    call_in_new_process(convert_model, export, model, None, tmp_path / "made", parameters)
-    (received,) = call_in_new_process(run, exporter.artifact(tmp_path / "made"), {"x": INPUTS}).values()
+    exporter.call_isolated(convert_model, export, model, None, tmp_path / "made", parameters)
+    (received,) = exporter.call_isolated(run, exporter.artifact(tmp_path / "made"), {"x": INPUTS}).values()
     np.testing.assert_allclose(received, product(INPUTS), rtol=1e-4, atol=1e-5)
