@@ -17,6 +17,7 @@ from tfopt.measurement.confidence_bounds import LEVEL, share_interval
 from tfopt.measurement.goals import Goal
 from tfopt.measurement.interim_looks import LookSchedule
 from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.measurement.parity import has_classes
 from tfopt.reports.evaluation_report import Metric, ModelEvaluation, SliceMetrics
 from tfopt.reports.replay_report import Look, SliceDisagreement
 
@@ -35,10 +36,11 @@ class AnswerComparison:
     answers: str  # as in `ReplayTest`
     tolerance: float
     ranges: dict[str, float] = field(default_factory=dict)
+    by_class: set[str] = field(default_factory=set)  # outputs that ``auto`` compares by their class
     not_finite: int = 0  # records in which both models return NaN or infinity
 
     def fit(self, served: Sequence[Outputs]) -> None:
-        """Take the ranges of outputs from answers of the served model.
+        """Take the ranges of outputs, and whether they have classes, from answers of the served model.
 
         Raises:
             ComponentError: If all values of an output are NaN or infinite.
@@ -53,6 +55,10 @@ class AnswerComparison:
                 fix = "pass a served version that answers, or another recording"
                 raise ComponentError(received, "numbers to compare with", fix)
             largest = float(np.abs(finite).max(initial=0))
+            rows = [answer[name].astype(np.float64) for answer in served if answer[name].ndim == 2]
+            widths = {row.shape[1] for row in rows}
+            if len(widths) > 1 or (rows and has_classes(np.concatenate(rows))):
+                self.by_class.add(name)
             self.ranges[name] = max(float(np.ptp(finite)) if finite.size else 0.0, MIN_RANGE * largest, 1e-12)
 
     def disagreeing(self, served: Outputs, answered: Outputs, records: int) -> Mask:
@@ -81,7 +87,7 @@ class AnswerComparison:
         is_finite = np.isfinite(one) & np.isfinite(other)
         self.not_finite += int((~_per_record(is_finite, np.all)).sum())
         same = is_finite | (one == other) | (np.isnan(one) & np.isnan(other))
-        if self.answers == CLASSES or (self.answers == "auto" and one.ndim == 2 and one.shape[1] > 1):
+        if self.answers == CLASSES or (self.answers == "auto" and one.ndim == 2 and name in self.by_class):
             return np.asarray((one.argmax(-1) != other.argmax(-1)).reshape(len(one), -1).any(1) | _per_record(~same))
         with np.errstate(invalid="ignore"):
             far = np.abs(one - other) > self.tolerance * self.ranges.get(name, 1e-12)

@@ -46,7 +46,7 @@ class ReplayTest:
             "p99 max_regression 10%" is missed only by a model that is significantly slower than that.
         answers: When two answers agree. ``classes``: the largest value is at the same position. ``values``: no value
             differs by more than the tolerance. ``auto``: classes for outputs of several floats, values for a single
-            float, and equality for integers and text.
+            float and for independent probabilities, as of labels or pixels, and equality for integers and text.
         tolerance: The largest difference of two values that agree, as a fraction of the output's range.
         seconds: Duration for which requests are sent to each of the two models to measure latency.
         concurrency: Largest number of requests that a model serves at the same time; others wait.

@@ -86,6 +86,17 @@ def test_answers_differ_by_class_value_or_text(served, answer, rule, expected):
     assert comparison.disagreeing(one, other, 2).tolist() == expected
 
 
+def test_independent_probabilities_are_compared_by_value():
+    """A mask whose other pixels change has the same largest pixel."""
+    comparison = AnswerComparison("auto", 0.01)
+    mask, class_ = np.array([[0.9, 0.8, 0.1], [0.9, 0.2, 0.7]]), np.array([[0.9, 0.1, 0.0], [0.5, 0.3, 0.2]])
+    comparison.fit([{"mask": mask, "class": class_}])
+    changed = {"mask": np.array([[0.9, 0.1, 0.8], [0.9, 0.2, 0.7]]), "class": class_}
+    assert comparison.disagreeing({"mask": mask, "class": class_}, changed, 2).tolist() == [True, False]
+    closer = {"mask": mask, "class": np.array([[0.6, 0.4, 0.0], [0.2, 0.5, 0.3]])}
+    assert comparison.disagreeing({"mask": mask, "class": class_}, closer, 2).tolist() == [False, True]
+
+
 def test_other_shapes_and_new_nan_are_errors():
     comparison, served = AnswerComparison("auto", 0.01), {"y": np.array([[1.0, 2.0]])}
     comparison.fit([served])

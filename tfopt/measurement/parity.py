@@ -261,7 +261,7 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
     finite = parent[np.isfinite(parent)]
     spread = float(np.ptp(finite) or (is_float and np.abs(finite[0]))) if finite.size else 0.0
     agreement = None if is_float else float((error == 0).reshape(len(parent), -1).all(1).mean())
-    if kind in "fV" and _has_classes(parent):
+    if kind in "fV" and has_classes(parent):
         agreement = float((parent.argmax(1) == child.argmax(1)).mean())
     varies = is_float and 0 < parent.size == finite.size and np.ptp(parent) > 0
     return Parity(
@@ -277,7 +277,7 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
     )
 
 
-def _has_classes(parent: NDArray[Any]) -> bool:
+def has_classes(parent: NDArray[Any]) -> bool:
     """Return True for rows of logits, or of probabilities that add up to 1, at most 5 % off as by rounding.
 
     Of several probabilities that are independent of each other, as of labels or pixels, the largest one is no class.
