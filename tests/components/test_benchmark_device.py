@@ -1,8 +1,10 @@
 """Test `benchmark` on a device: another machine over ssh, here an sshd of this machine."""
 
+import io
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,8 +51,7 @@ def test_a_device_is_checked_when_a_pipeline_is_built():
 def test_a_command_measures_on_a_device_and_reports_that_machine(server, models, tmp_path, caplog):
     folder = tmp_path / "a folder"
     folder.mkdir()
-    small, large = (Path(models[name]).rename(folder / f"{name}.tflite") for name in ("small", "large"))
-    models.clear()
+    small, large = (Path(shutil.copy(models[name], folder)) for name in ("small", "large"))
     words = ["--baseline", small, "--candidates", large, "--benchmark", folder / "out", "--batch-sizes", "1"]
     words += ["--seconds", "0.2", "--rounds", "8", "--device", server.address]
     end = subprocess.run(
@@ -87,7 +88,7 @@ def test_a_command_measures_on_a_device_and_reports_that_machine(server, models,
 def test_an_unfit_device_is_refused_at_once(server, tmp_path, monkeypatch, address, received, fix):
     monkeypatch.setattr(ssh_worker, "ANSWER_S", 3.0)
     (tmp_path / "model.tflite").touch()
-    older = "import sys; sys.version_info = (3, 8, 1); sys.argv[0:2] = []; exec(sys.argv[0])"
+    older = "import sys; sys.version_info = (3, 8, 1); del sys.argv[0]; exec(sys.argv[0])"
     programs = {
         "bare": f'exec {sys.executable} -I -S "$@"',
         "old": f"shift; exec {sys.executable} -c '{older}' \"$@\"",
@@ -129,12 +130,14 @@ def test_a_cut_connection_ends_the_measurement_and_all_processes_on_the_device(s
 
 @needs_server
 def test_a_killed_client_leaves_no_process_on_the_device(server, tmp_path):
+    (tmp_path / "model.tflite").touch()
     code = (
-        "import sys, time\nfrom tfopt.components.benchmark.device import connect\n"
-        f"with connect({server.address!r}, [], {str(tmp_path)!r}): print('connected', flush=True); time.sleep(60)"
+        "import time\nfrom tfopt.artifacts import Model\nfrom tfopt.components.benchmark.device import connect\n"
+        f"with connect({server.address!r}, [Model({str(tmp_path / 'model.tflite')!r})], {str(tmp_path)!r}) as device:\n"
+        "    print(device.choose_cores(1), flush=True)\n    time.sleep(60)"
     )
     client = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert client.stdout.readline() == b"connected\n"
+    assert client.stdout.readline() == b"[0]\n"
     assert server.running()
     client.send_signal(signal.SIGKILL)
     client.wait()
@@ -177,16 +180,10 @@ def test_the_cache_of_a_device_keeps_what_is_in_use(tmp_path, monkeypatch):
 
 
 def test_answers_of_a_device_run_no_code_here():
-    import io
-
-    spec = TensorSpec("float32", (None, 2))
-    for value in (
-        np.arange(3),
-        {"inputs": {"x": spec}, "seconds": 1.5},
-        ("failed", "text"),
-        ComponentError("", "", ""),
-    ):
+    facts = {"inputs": {"x": TensorSpec("float32", (None, 2))}, "seconds": 1.5}
+    for value in (np.arange(3), facts, ("failed", "text")):
         loaded = _CheckedUnpickler(io.BytesIO(pickle.dumps(value))).load()
         assert repr(loaded) == repr(value)
+    assert _CheckedUnpickler(io.BytesIO()).find_class("tfopt.errors", "ComponentError") is ComponentError
     with pytest.raises(MachineError, match=r"posix\.system"):
         _CheckedUnpickler(io.BytesIO(pickle.dumps(os.system))).load()
