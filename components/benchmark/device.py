@@ -66,6 +66,10 @@ class Device(Machine):
             fix = "run the step again; the models are not copied again"
             raise DeviceError(received, "a connection until the measurement ends", fix) from death
 
+    def missing_packages(self, model: Model) -> list[str]:
+        """Return what a model needs and the device lacks, by the names of the imports."""
+        return [name for name in _runtimes(model) if name in self._worker.missing]
+
     def choose_cores(self, count: int) -> list[int]:
         """Choose cores to pin to; fewer if there are not so many."""
         cores: list[int] = self.call("choose_cores", count)
@@ -153,6 +157,8 @@ class DeviceProcess(ModelProcess):
         """Start a new process, without a model; raise CallFailed if this is not possible."""
         if self._model.failure:
             raise CallFailed(f"not made: {self._model.failure}")
+        if missing := self._device.missing_packages(self._model):
+            raise CallFailed(f"not installed on the device: {', '.join(missing)}")
         if self._number is None:
             self._number = int(self._device.call("add", self._device.place_model(self._model), *self._setup))
         self._do("renew")

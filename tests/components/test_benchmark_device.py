@@ -28,6 +28,7 @@ from tfopt.components.benchmark.model_process import DeviceError
 from tfopt.errors import ComponentError, MachineError
 from tfopt.processes import ssh_worker
 from tfopt.processes.ssh_worker import SshAddress, _CheckedUnpickler
+from tfopt.processes.worker_process import CallFailed
 
 needs_server = pytest.mark.skipif(not PROGRAM, reason="openssh-server is not installed")
 
@@ -69,6 +70,10 @@ def test_a_command_measures_on_a_device_and_reports_that_machine(server, models,
     with connect(server.address, [Model(small)], str(tmp_path)) as device, caplog.at_level("INFO"):
         assert isinstance(device, Device)
         place = device.place_model(Model(large))
+        (tmp_path / "model.plan").touch()
+        device._worker.missing.append("tensorrt")  # also where this Python has it
+        with device.runtimes([0], tmp_path) as runtimes, pytest.raises(CallFailed, match="on the device: tensorrt"):
+            runtimes.process(Model(tmp_path / "model.plan"), tmp_path / "log").renew()
     assert Path(place).read_bytes() == large.read_bytes()
     assert "copying" not in caplog.text
 
@@ -108,7 +113,7 @@ def test_an_unfit_device_is_refused_at_once(server, tmp_path, monkeypatch, addre
 
 @needs_server
 def test_a_cut_connection_ends_the_measurement_and_all_processes_on_the_device(server, models, tmp_path):
-    model = Model(models["middle"])
+    model = Model(models["small"])
     with connect(server.address, [model], str(tmp_path)) as device:
         with device.runtimes(device.choose_cores(1), tmp_path) as runtimes:
             process = runtimes.process(model, tmp_path / "log")
