@@ -137,7 +137,7 @@ class SshWorker(WorkerProcess):
     def _refuse_connection(self) -> MachineError:
         destination, python = self._address.destination, self._address.python
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=1)
+            self._process.wait(timeout=5)  # a closed connection is that of a process that ends
         code, output = self._process.poll(), last_lines(self.log)
         if code in (126, 127):
             expected = f"a Python program there, {python}"
