@@ -14,6 +14,7 @@ import psutil
 from tests.process_tree import marked, wait_until
 
 PROGRAM = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+CORE = min(os.sched_getaffinity(0))  # the only one of the device
 MARK = "TFOPT_TEST_DEVICE"  # an environment variable of all processes there
 
 
@@ -73,7 +74,7 @@ class SshServer:
         self.python.write_text(
             "#!/bin/sh\necho a line of a login script\n"
             f'export {MARK}={self.port} XDG_CACHE_HOME="{self.python.parent}/cache"\n'
-            f'exec taskset --cpu-list 0 {sys.executable} "$@"\n'
+            f'exec taskset --cpu-list {CORE} {sys.executable} "$@"\n'
         )
         self.python.chmod(0o755)
 

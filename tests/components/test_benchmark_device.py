@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.process_tree import wait_until
-from tests.ssh_server import PROGRAM, SshServer
+from tests.ssh_server import CORE, PROGRAM, SshServer
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.component import find
@@ -62,7 +62,7 @@ def test_a_command_measures_on_a_device_and_reports_that_machine(server, models,
     assert f"copying {large}" in end.stderr
     report = json.loads((folder / "out" / "benchmark.json").read_text())
     assert report["environment"]["device"] == server.address
-    assert report["environment"]["cpu"]["usable_cores"] == 1 and report["environment"]["affinity"] == [0]
+    assert report["environment"]["cpu"]["usable_cores"] == 1 and report["environment"]["affinity"] == [CORE]
     assert report["models"][1]["error"] is None
     assert report["models"][1]["speedup"]["1"]["value"] < 1
     wait_until(lambda: not server.running())
@@ -72,7 +72,7 @@ def test_a_command_measures_on_a_device_and_reports_that_machine(server, models,
         place = device.place_model(Model(large))
         (tmp_path / "model.plan").touch()
         device._worker.missing.append("tensorrt")  # also where this Python has it
-        with device.runtimes([0], tmp_path) as runtimes, pytest.raises(CallFailed, match="on the device: tensorrt"):
+        with device.runtimes([CORE], tmp_path) as runtimes, pytest.raises(CallFailed, match="on the device: tensorrt"):
             runtimes.process(Model(tmp_path / "model.plan"), tmp_path / "log").renew()
     assert Path(place).read_bytes() == large.read_bytes()
     assert "copying" not in caplog.text
@@ -143,7 +143,7 @@ def test_a_killed_client_leaves_no_process_on_the_device(server, tmp_path):
         "    print(device.choose_cores(1), flush=True)\n    time.sleep(60)"
     )
     client = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert client.stdout.readline() == b"[0]\n"
+    assert client.stdout.readline() == f"[{CORE}]\n".encode()
     assert server.running()
     client.send_signal(signal.SIGKILL)
     client.wait()
