@@ -96,7 +96,7 @@ def _fix_batch(name: str, spec: TensorSpec, batch_size: int) -> TensorSpec:
 
 
 def _lower(folder: Path, inputs: Mapping[str, TensorSpec], outputs: list[str]) -> tuple[bytes, str]:
-    """Convert a frozen model, with its inputs and outputs in this order, to a portable artifact; return its version too.
+    """Return a frozen model as a portable artifact with inputs and outputs in this order, and the artifact's version.
 
     The version is the oldest supported one, or the current one for newer operations.
     """

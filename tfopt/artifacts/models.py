@@ -166,7 +166,7 @@ class Model(Artifact):
         return [getattr(self, self.format, None) or self.path]
 
     def files(self) -> Iterator[Path]:
-        """Yield all files, sorted; for a bare file also its companions: ``.bin``, ``.json``, tag, external ONNX weights."""
+        """Yield all files, sorted; for a bare file also its ``.bin`` or ``.json`` file, tag or ONNX weights."""
         if self.path.is_file() and (self.tensorrt or self.onnx or self.stablehlo):
             yield from self.payload()
             return
