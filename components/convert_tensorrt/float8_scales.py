@@ -36,7 +36,7 @@ def check_capability(capability: str, gpu: str) -> None:
 
 
 def cast_float8(model: onnx.ModelProto, weights: dict[str, NDArray[np.float32]]) -> onnx.ModelProto:
-    """Return a symmetric int8 model in float8, with these float32 ``weights`` in the place of those rounded to int8.
+    """Return a symmetric int8 model in float8, with these float32 ``weights`` instead of those rounded to int8.
 
     Raises:
         ComponentError: If the model cannot be converted to the opset that has float8.
