@@ -73,5 +73,7 @@ class StableHLORuntime(Runtime):
         """Compile the program and run it on zeros."""
         import tensorflow as tf
 
-        kinds = {name: tf.as_dtype(spec.dtype).as_numpy_dtype for name, spec in self.inputs.items()}
-        return self.call({name: np.zeros(spec.shape, kinds[name]) for name, spec in self.inputs.items()})
+        zeros = {}
+        for name, spec in self.inputs.items():
+            zeros[name] = np.zeros([size or 0 for size in spec.shape], tf.as_dtype(spec.dtype).as_numpy_dtype)
+        return self.call(zeros)
