@@ -80,6 +80,7 @@ def test_erf_and_sorts_are_no_operations_of_xla_only(tmp_path):
     assert facts["batch_size"] == 1 and facts["verified"]["outputs"]["erf"]["relative_error"] < 1e-6
 
 
+@pytest.mark.nightly
 def test_an_operation_of_a_newer_version_is_written_in_it(tmp_path):
     model = saved(tmp_path / "model", lambda x: {"y": tf.tan(x)}, x=([2], tf.float32))
     assert run_export(model, tmp_path / "out")["stablehlo_version"] > "1.0.0"
@@ -95,6 +96,7 @@ def test_recurrent_layers_are_loops(tmp_path):
     assert facts["verified"]["outputs"]["output_0"]["relative_error"] < 1e-5
 
 
+@pytest.mark.nightly
 def test_a_fixed_batch_size_is_preserved(tmp_path):
     model = saved(tmp_path / "model", lambda x: {"y": tf.nn.softmax(x)}, x=([4, 3], tf.float32))
     facts = run_export(model, tmp_path / "out", batch_size=2)
