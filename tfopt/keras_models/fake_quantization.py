@@ -1,4 +1,4 @@
-"""Keras 3 layers that simulate 8-bit arithmetic in floats during training.
+"""Keras 3 layers that simulate 8-bit arithmetic, with weights in 4 or 8 bits, in floats during training.
 
 Both layers round in the forward pass and pass gradients through. Their ranges are inputs of TensorFlow's
 fake-quantization ops. The TFLite converter reads its scales from these ops.
@@ -60,17 +60,17 @@ class FakeQuantize(keras.layers.Layer):  # type: ignore[misc]  # Keras has no ty
 
 @keras.saving.register_keras_serializable("tfopt")
 class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
-    """A Dense, Conv1D, Conv2D or DepthwiseConv2D layer whose kernel is rounded to 255 levels around zero.
+    """A Dense, Conv1D, Conv2D or DepthwiseConv2D layer whose kernel is rounded to levels around zero.
 
-    A convolution has one scale per output channel: folding a batch norm into it changes scales only, not levels. A
+    In 8 bits there are 255 levels, in 4 bits 15. A convolution has one scale per output channel: folding a batch norm into it changes scales only, not levels. A
     Dense layer has one scale, since the TFLite converter supports no others here. While ``observing``, update the
     kernel's limits and compute with the kernel unrounded.
     """
 
-    def __init__(self, layer: Any, one_scale: bool = False, **kwargs: Any) -> None:
+    def __init__(self, layer: Any, one_scale: bool = False, bits: int = 8, **kwargs: Any) -> None:
         """Wrap a layer. With ``one_scale`` all channels have the same scale, so that shared weights stay shared."""
         super().__init__(layer, **{"dtype": layer.dtype_policy, "name": layer.name, **kwargs})
-        self.one_scale = one_scale
+        self.one_scale, self.bits = one_scale, bits
         self.observing = False
 
     def build(self, input_shape: Any) -> None:
@@ -104,11 +104,12 @@ class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
     def rounded(self) -> Any:
         """Return the rounded kernel, float32."""
         values = tf.cast(tf.convert_to_tensor(self.kernel.value), tf.float32)
+        options = {"num_bits": self.bits, "narrow_range": True}
         if self.high.ndim == 0:
-            return tf.quantization.fake_quant_with_min_max_vars(values, self.low, self.high, narrow_range=True)
+            return tf.quantization.fake_quant_with_min_max_vars(values, self.low, self.high, **options)
         channels_last = tf.reshape(values, self._channels_last())
         rounded = tf.quantization.fake_quant_with_min_max_vars_per_channel(
-            channels_last, self.low, self.high, narrow_range=True
+            channels_last, self.low, self.high, **options
         )
         return tf.reshape(rounded, values.shape)
 
@@ -118,7 +119,7 @@ class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments."""
-        return {**super().get_config(), "one_scale": self.one_scale}
+        return {**super().get_config(), "one_scale": self.one_scale, "bits": self.bits}
 
     def _channels_last(self) -> tuple[int, ...]:
         """Return the kernel's shape with all output channels on the last axis."""
