@@ -57,8 +57,8 @@ MEASURED, REVERSED = "measured", "reversed"  # sensitivities, and those that ran
 
 
 def mixed(sensitivities: str, **options: Any) -> Step:
-    """Return quantization-aware training with 5 bits for a weight in the mean."""
-    return "quantize", {"weight_bits": 5.0, "sensitivities": sensitivities, **options}
+    """Return quantization-aware training with 6 bits for a weight in the mean."""
+    return "quantize", {"weight_bits": 6.0, "sensitivities": sensitivities, **options}
 
 
 # Steps applied to the trained model, and the precision of its TFLite file.
@@ -82,9 +82,11 @@ VARIANTS: dict[str, tuple[list[Step], str]] = {
     "QAT, labels alone": ([("quantize", {"alpha": 0.0})], "int8"),
     "QAT, int4": ([("quantize", {"recipe": ["*=int4"]})], "int8"),
     "QAT, int4, labels alone": ([("quantize", {"recipe": ["*=int4"], "alpha": 0.0})], "int8"),
-    "QAT, 5 bits": ([mixed(MEASURED)], "int8"),
-    "QAT, 5 bits, labels alone": ([mixed(MEASURED, alpha=0.0)], "int8"),
-    "QAT, 5 bits in the reverse order": ([mixed(REVERSED)], "int8"),
+    "QAT, learned scales": ([("quantize", {"learned_scales": True})], "int8"),
+    "QAT, int4, learned scales": ([("quantize", {"recipe": ["*=int4"], "learned_scales": True})], "int8"),
+    "QAT, 6 bits": ([mixed(MEASURED)], "int8"),
+    "QAT, 6 bits, labels alone": ([mixed(MEASURED, alpha=0.0)], "int8"),
+    "QAT, 6 bits in the reverse order": ([mixed(REVERSED)], "int8"),
     "80% zeros, QAT": ([ZEROS, AWARE], "int8"),
     "32 values, QAT": ([FOLD, SHARE, AWARE], "int8"),
     "80% zeros, 32 values, QAT": ([FOLD, ZEROS, SHARE, AWARE], "int8"),
@@ -199,7 +201,9 @@ class Bench:
         measured = self._once("measure_sensitivities", f"{model.name} {MEASURED}", model=model, examples=self.examples)
         reverse, content = self.folder / f"{model.name} {REVERSED}", Sensitivities(measured).load()
         negative = [
-            replace(layer, rounded_weights={name: Loss(-loss.divergence) for name, loss in layer.rounded_weights.items()})
+            replace(
+                layer, rounded_weights={name: Loss(-loss.divergence) for name, loss in layer.rounded_weights.items()}
+            )
             for layer in content.layers
         ]
         reverse.mkdir(exist_ok=True)

@@ -15,16 +15,24 @@ class Trainee:
     """A Keras 3 model with fake quantization, to be trained; ``model`` is not compiled."""
 
     def __init__(
-        self, model: Any, keep_float: Sequence[str], bits: Mapping[str, int], *, zeros: bool, clusters: bool
+        self,
+        model: Any,
+        keep_float: Sequence[str],
+        bits: Mapping[str, int],
+        *,
+        zeros: bool,
+        clusters: bool,
+        learned: bool = False,
     ) -> None:
         """Insert fake quantization, and preserve zeros and shared weights. The layers become part of the new model.
 
-        ``bits`` has those of the weights of some layers by name; the others have 8.
+        ``bits`` has those of the weights of some layers by name; the others have 8. With ``learned`` the scales of the
+        weights are trained.
 
         Raises:
             ComponentError: If no layer has an 8-bit form.
         """
-        self._rewritten = rewrite(model, keep_float, bits, one_scale=clusters)
+        self._rewritten = rewrite(model, keep_float, bits, one_scale=clusters, learned=learned)
         self.model = self._rewritten.model
         if not self._rewritten.kernels:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(self._rewritten.left.items())[:5])

@@ -29,6 +29,7 @@ class Rewritten:
     keep_float: Sequence[str]  # names of layers that stay in floats
     bits: Mapping[str, int]  # of the weights of layers of the original model, by name; 8 for the others
     one_scale: bool  # True if kernels with shared weights have one scale for all channels
+    learned: bool  # True if the scales of the other kernels are trained
     model: Layer = None  # Functional, with the same names of inputs and outputs
     kernels: list[QuantizedKernel] = field(default_factory=list)  # layers with a quantized kernel
     ranges: list[FakeQuantize] = field(default_factory=list)  # layers that round activations
@@ -36,12 +37,15 @@ class Rewritten:
     new_layers: dict[int, Layer] = field(default_factory=dict)  # by the id of the layers that they replace
 
 
-def rewrite(model: Layer, keep_float: Sequence[str], bits: Mapping[str, int], *, one_scale: bool) -> Rewritten:
+def rewrite(
+    model: Layer, keep_float: Sequence[str], bits: Mapping[str, int], *, one_scale: bool, learned: bool = False
+) -> Rewritten:
     """Return a model with fake quantization. The layers of the original model become part of it.
 
-    ``bits`` has those of the weights of some layers by name; the others have 8. ``one_scale`` gives all channels of a kernel with shared weights the same scale, so that they stay shared.
+    ``bits`` has those of the weights of some layers by name; the others have 8. ``one_scale`` gives all channels of a
+    kernel with shared weights the same scale, so that they stay shared. With ``learned`` the other scales are trained.
     """
-    result = Rewritten(keep_float, bits, one_scale)
+    result = Rewritten(keep_float, bits, one_scale, learned)
     result.model = _GraphRewriter(decompose(model, keep_float), result, outermost=True).rewrite()
     return result
 
@@ -106,7 +110,8 @@ class _GraphRewriter:
         kernel = next(weight for weight in layer.weights if weight.name == "kernel")
         one_scale = self.result.one_scale and is_clustered(kernel.numpy())
         bits = next((self.result.bits[name] for name in whole_names(layer.name) if name in self.result.bits), 8)
-        self.result.kernels.append(QuantizedKernel(layer, one_scale=one_scale, bits=bits))
+        learned = self.result.learned and layer.trainable
+        self.result.kernels.append(QuantizedKernel(layer, one_scale=one_scale, bits=bits, learned=learned))
         return self.result.kernels[-1]
 
     def _is_between_scales(self, call: Call) -> bool:

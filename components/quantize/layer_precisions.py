@@ -34,8 +34,8 @@ def choose_precisions(
     kinds = dict.fromkeys(settings.keep_float, FLOAT) | _kinds_of_recipe(settings.recipe, names)
     keep_float = [name for name, kind in kinds.items() if kind == FLOAT]
     bits = {name: int(kind.removeprefix("int")) for name, kind in kinds.items() if kind != FLOAT}
-    if (4 in bits.values() or sensitivities) and keras_models.is_keras_2(model):
-        received = f"int4 for {model.name}, a Keras 2 model"
+    if (4 in bits.values() or sensitivities or settings.learned_scales) and keras_models.is_keras_2(model):
+        received = f"{'learned_scales' if settings.learned_scales else 'int4'} for {model.name}, a Keras 2 model"
         fix = "build the model with Keras 3, or use 4 bits after training: export_tflite precision=int4 or auto"
         raise ComponentError(received, "int8: TensorFlow's toolkit, which trains Keras 2 models, has 8 bits", fix)
     if sensitivities is None:
@@ -82,6 +82,9 @@ def _choose_four(
         if _mean_bits(kernels, {**given, **chosen}) <= goal:
             break
         chosen[name] = 4
+    for name in reversed(chosen.copy()):  # those that cost most and that a larger layer made superfluous
+        others = {other: 4 for other in chosen if other != name}
+        chosen = others if _mean_bits(kernels, {**given, **others}) <= goal else chosen
     return chosen, unknown
 
 

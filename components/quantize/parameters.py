@@ -34,6 +34,8 @@ class QuantizationSettings:
             letters; KIND is int4 or int8 (of the weights; activations have 8 bits), or float32. The last match applies.
         weight_bits: Mean number of bits of a weight in the quantized layers. Below 8, the layers that the recipe does
             not name have int4 where that adds the least loss for each weight, by ``sensitivities``, and else int8.
+        learned_scales: Train the scale of each channel's weights (LSQ) instead of that of its largest weight. Not for
+            kernels with shared weights.
         keep_zeros: Preserve the zeros of pruned kernels.
         keep_clusters: Preserve groups of weights that share a value.
     """
@@ -41,6 +43,7 @@ class QuantizationSettings:
     keep_float: Annotated[tuple[str, ...], Names()] = ()
     recipe: Annotated[tuple[str, ...], Reads(parse_recipe, ("dense_1=int4",))] = ()
     weight_bits: Annotated[float, Between(4, 8)] = 8.0
+    learned_scales: bool = False
     keep_zeros: bool = True
     keep_clusters: bool = True
 

@@ -96,7 +96,8 @@ def _fine_tune(
         from tfopt.components.quantize.tfmot import ToolkitTrainee as Trainee  # imports Keras 2
     else:
         from tfopt.components.quantize.fake_quant_training import Trainee  # type: ignore[assignment]
-    trainee = Trainee(model, keep_float, bits, zeros=settings.keep_zeros, clusters=settings.keep_clusters)
+    preserved = {"zeros": settings.keep_zeros, "clusters": settings.keep_clusters}
+    trainee = Trainee(model, keep_float, bits, **preserved, learned=settings.learned_scales)
     batches = tuner.sources["train"].in_order().unbatch().take(settings.calibration_count).batch(CALIBRATION_BATCH)
     trainee.observe(batches)
     start = tuner.evaluate(tuner.compile(trainee.model))

@@ -33,9 +33,16 @@ class ToolkitTrainee:
     """A Keras 2 model with fake quantization, with the methods of `fake_quant_training.Trainee`."""
 
     def __init__(
-        self, model: Layer, keep_float: Sequence[str], bits: Mapping[str, int], *, zeros: bool, clusters: bool
+        self,
+        model: Layer,
+        keep_float: Sequence[str],
+        bits: Mapping[str, int],
+        *,
+        zeros: bool,
+        clusters: bool,
+        learned: bool = False,
     ) -> None:
-        """Insert fake quantization, and preserve zeros and shared weights. All weights have 8 bits.
+        """Insert fake quantization, and preserve zeros and shared weights; 8 bits and no learned scales only.
 
         Raises:
             ComponentError: If no layer has an 8-bit form, or the model contains another model.

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import onnx
 import pytest
+import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from keras import layers
 
@@ -23,11 +24,15 @@ from tfopt.components.quantize.component import quantize
 from tfopt.components.quantize.fake_quant_training import Trainee
 from tfopt.components.quantize.layer_precisions import choose_precisions
 from tfopt.components.quantize.parameters import Settings
+from tfopt.components.quantize.quantize_aware import _distill
 from tfopt.conversion.onnx import int8, saved_model_export
 from tfopt.conversion.sensitivity_table import SensitivityTable
 from tfopt.errors import ComponentError
+from tfopt.keras_models.fake_quantization import QuantizedKernel
 from tfopt.reports.sensitivity_report import Loss, SensitivityReport
 from tfopt.runtimes.onnx import OnnxRuntime
+from tfopt.training.fine_tuner import FineTuner
+from tfopt.training.user_module import UserModule
 
 FOUR = {"stem": 4, "separable_depthwise": 4, "digit": 4}
 
@@ -71,10 +76,12 @@ def images() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def trained(model, images, tmp_path_factory) -> KerasModel:
-    """The model with rounded weights in 4 and 8 bits, as after a training."""
+    """The model with rounded weights in 4 and 8 bits and learned scales that cut the largest off, as after training."""
     copy = keras.models.clone_model(model)
     copy.set_weights(model.get_weights())
-    trainee = Trainee(copy, [], FOUR, zeros=True, clusters=True)
+    trainee = Trainee(copy, [], FOUR, zeros=True, clusters=True, learned=True)
+    for layer in trainee._rewritten.kernels:
+        layer.high.assign(0.8 * layer.high)
     trainee.observe([(images, None)])
     assert trainee.report()["summary"] == "5 kernels and 7 activations in 8 bits, 3 of these kernels in 4 bits"
     folder = tmp_path_factory.mktemp("mixed")
@@ -89,7 +96,9 @@ def report(model, images, tmp_path_factory) -> SensitivityReport:
     keras_models.save(model, folder / "model")
     for split in ("train", "eval"):
         write_split(folder / "examples", {"image": images.reshape(len(images), -1)}, split)
-    return measure(KerasModel(folder / "model"), Examples(folder / "examples"), Measurement(None, 64, "train", 0, 60.0, None))
+    return measure(
+        KerasModel(folder / "model"), Examples(folder / "examples"), Measurement(None, 64, "train", 0, 60.0, None)
+    )
 
 
 def test_the_litert_file_has_the_kernels_in_the_bits_of_the_layers_and_the_outputs_of_the_trained_model(
@@ -135,6 +144,9 @@ def test_every_layer_is_found_in_the_sensitivities_and_those_that_lose_least_hav
     kept, bits, facts = choose_precisions(model, Settings(weight_bits=5.9), table)
     assert (kept, bits, facts["not_measured"]) == ([], {"deep": 4, "separable_linear": 4}, [])
     assert facts["weight_bits"] == pytest.approx(8 - 4 * (576 + 48) / 1128)
+    # the dense layer is larger than the pointwise kernel that was chosen before, and alone enough
+    _, bits, _ = choose_precisions(model, Settings(weight_bits=7.0, recipe=("deep=int8",)), table)
+    assert bits == {"deep": 8, "digit_linear": 4}
     _, bits, _ = choose_precisions(model, Settings(weight_bits=6.1, recipe=("deep=int8", "separable=int4")), table)
     assert bits == {"deep": 8, "separable": 4, "digit_linear": 4, "stem": 4}
     with pytest.raises(ComponentError, match="6.04 if every measured layer has 4 bits"):
@@ -148,6 +160,39 @@ def test_a_recipe_names_layers_and_the_last_match_applies(model):
     assert (bits["stem"], bits["deep"], bits["separable"]) == (4, 8, 4)
     with pytest.raises(ComponentError, match="(?s)recipe: 'dep'.*did you mean deep"):
         choose_precisions(model, Settings(recipe=("dep=int4",)), None)
+
+
+def test_learned_scales_have_the_gradient_of_lsq_and_are_trained():
+    """Compare with equation 3 of Esser et al., and the factor of their section 2.2."""
+    layer = QuantizedKernel(layers.Dense(2), bits=4, learned=True)
+    layer.build((None, 6))
+    kernel = layer.kernel.numpy()
+    layer.high.assign(limit := 0.6 * np.abs(kernel).max())
+    step, weights = limit / 7, np.random.default_rng(3).normal(size=kernel.shape)
+    with tf.GradientTape() as tape:
+        tape.watch([layer.high.value, layer.kernel.value])
+        loss = tf.reduce_sum(layer(np.eye(6, dtype=np.float32), training=True) * weights)
+    by_high, by_kernel = tape.gradient(loss, [layer.high.value, layer.kernel.value])
+    levels = kernel / step
+    inside = np.abs(levels) < 7
+    expected = np.where(inside, np.rint(levels) - levels, np.sign(levels) * 7)
+    np.testing.assert_allclose(by_high, (expected * weights).sum() / 7 / np.sqrt(7 * kernel.size), rtol=1e-4)
+    np.testing.assert_allclose(by_kernel, np.where(inside, weights, 0), rtol=1e-5)
+    assert 0 < inside.sum() < kernel.size
+    assert sorted(weight.path.split("/")[-1] for weight in layer.trainable_weights) == ["bias", "high", "kernel"]
+
+
+def test_a_loss_without_a_form_for_a_teacher_is_trained_on_labels_unless_a_teacher_is_given(
+    digits_model, digits_examples, tmp_path
+):
+    module = tmp_path / "module.py"
+    module.write_text(DENSE.replace('"sparse_categorical_crossentropy"', "lambda labels, outputs: labels - outputs"))
+    parent, settings = KerasModel(digits_model), Settings()
+    model, user = keras_models.load(parent), UserModule(module)
+    tuner = FineTuner(model, parent, user, Examples(digits_examples), tmp_path, settings, 0)
+    assert _distill(tuner, None, parent, model, tmp_path / "outputs", settings) == {}
+    with pytest.raises(ComponentError, match="a teacher, and output 'digit' with the loss"):
+        _distill(tuner, parent, parent, model, tmp_path / "outputs", settings)
 
 
 @pytest.mark.parametrize(

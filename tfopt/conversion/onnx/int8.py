@@ -354,7 +354,11 @@ def quantize_trained(source: Path, target: Path, *, in_four: bool = False) -> Co
     if four:
         model = onnx.version_converter.convert_version(model, INT4_OPSET)
     onnx.save(model, target)
-    return {"ranges": "trained", "kernels": stored, **({"kernels_in_4_bits": four, "opset": INT4_OPSET} if four else {})}
+    return {
+        "ranges": "trained",
+        "kernels": stored,
+        **({"kernels_in_4_bits": four, "opset": INT4_OPSET} if four else {}),
+    }
 
 
 def find_scales(kernel: Floats, axis: int) -> Floats | None:
