@@ -47,7 +47,8 @@ def preprocess(features):
 
 def build_model():
     image = layers.Input((28, 28, 1), name="image")
-    flow = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(layers.Conv2D(16, 3, strides=2, padding="same")(image)))
+    flow = layers.Conv2D(16, 3, strides=2, padding="same")(image)
+    flow = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(flow))
     for filters, strides in ((16, 1), (32, 2), (64, 2)):
         inner = layers.Conv2D(filters, 3, strides=strides, padding="same", use_bias=False)(flow)
         inner = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(inner))

@@ -59,8 +59,9 @@ def quantize(
             not fit.
 
     Reference:
-        ``docs/adr/0005-quantization-aware-training.md``, ``docs/adr/0095-training-in-mixed-bits.md``; Jacob et al., "Quantization and Training of Neural Networks
-        for Efficient Integer-Arithmetic-Only Inference", CVPR 2018.
+        ``docs/adr/0005-quantization-aware-training.md``, ``docs/adr/0095-training-in-mixed-bits.md``; Jacob et al.,
+        "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018; Esser
+        et al., "Learned Step Size Quantization", ICLR 2020.
     """
     check_fine_tuning_inputs(examples, module, verb="quantize", recover=settings.recover)
     if (settings.weight_bits < 8) != (sensitivities is not None):

@@ -13,7 +13,7 @@ PART_SUFFIXES = ("_linear", "_depthwise")  # of the names of parts with a kernel
 
 
 def whole_names(name: str) -> list[str]:
-    """Return the names that the layer of the original model may have, of which a layer with a kernel is a part.
+    """Return the names that a layer may have in the original model, before it was decomposed.
 
     >>> whole_names("digit_linear")
     ['digit_linear', 'digit']

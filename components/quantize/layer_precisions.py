@@ -1,4 +1,4 @@
-"""Choose the bits of each layer's weights: those of the recipe, and 4 where the sensitivities say that it costs least."""
+"""Choose the bits of each layer's weights: those of the recipe, and 4 where that costs least by the sensitivities."""
 
 import logging
 from collections import defaultdict
@@ -41,37 +41,37 @@ def choose_precisions(
     if sensitivities is None:
         return keep_float, bits, {}
     kernels = {name: kernel for name, kernel in _kernels(decompose(model, keep_float)) if name not in keep_float}
-    given = {name: bits[whole] for name in kernels for whole in reversed(whole_names(name)) if whole in bits}
-    chosen, unknown = _choose_four(kernels, given, sensitivities, settings.weight_bits)
-    reached = _mean_bits(kernels, given | chosen)
+    fixed = {name: bits[whole] for name in kernels for whole in reversed(whole_names(name)) if whole in bits}
+    chosen, unknown = _choose_four(kernels, fixed, sensitivities, settings.weight_bits)
+    reached = _mean_bits(kernels, fixed | chosen)
     if reached > settings.weight_bits:
         left = f"; not in the sensitivities: {', '.join(unknown)}" if unknown else ""
         received = f"weight_bits={settings.weight_bits:g}: {reached:.2f} if every measured layer has 4 bits{left}"
         raise ComponentError(received, "a mean that can be reached", f"pass weight_bits={reached + 0.01:.2f}")
     log.info("%.2f bits in the mean: %s in int4", reached, ", ".join(chosen) or "none")
-    facts = {"weight_bits": reached, "int4": list(chosen), "not_measured": unknown}
+    facts: JsonObject = {"weight_bits": reached, "int4": list(chosen), "not_measured": unknown}
     return keep_float, bits | chosen, facts
 
 
 def _kinds_of_recipe(recipe: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    kinds = {}
+    kinds: dict[str, str] = {}
     for pattern, kind in parse_recipe(recipe):
-        found = [name for name in names if matches(name, [pattern])]
-        if not found:
+        matching = [name for name in names if matches(name, [pattern])]
+        if not matching:
             raise ComponentError(f"recipe: {pattern!r}", "names of the model's layers", nearest(pattern, names))
-        kinds |= dict.fromkeys(found, kind)
+        kinds |= dict.fromkeys(matching, kind)
     return kinds
 
 
 def _choose_four(
-    kernels: Mapping[str, Kernel], given: Mapping[str, int], table: SensitivityTable, goal: float
+    kernels: Mapping[str, Kernel], fixed: Mapping[str, int], table: SensitivityTable, goal: float
 ) -> tuple[dict[str, int], list[str]]:
     """Return the layers with 4 bits, those first that lose least for a weight, and the layers that were not measured.
 
-    Layers whose bits are ``given`` by the recipe count in the mean.
+    Layers whose bits are ``fixed`` by the recipe count in the mean.
     """
     costs, unknown = {}, []
-    for name, kernel in ((name, kernel) for name, kernel in kernels.items() if name not in given):
+    for name, kernel in ((name, kernel) for name, kernel in kernels.items() if name not in fixed):
         four, eight = (table.loss(kernel, precision, None) for precision in ("int4", "int8"))
         if four is None or eight is None:
             unknown.append(name)
@@ -79,12 +79,12 @@ def _choose_four(
             costs[name] = (four - eight) / kernel.weights
     chosen: dict[str, int] = {}
     for name in sorted(costs, key=costs.__getitem__):
-        if _mean_bits(kernels, {**given, **chosen}) <= goal:
+        if _mean_bits(kernels, {**fixed, **chosen}) <= goal:
             break
         chosen[name] = 4
     for name in reversed(chosen.copy()):  # those that cost most and that a larger layer made superfluous
         others = {other: 4 for other in chosen if other != name}
-        chosen = others if _mean_bits(kernels, {**given, **others}) <= goal else chosen
+        chosen = others if _mean_bits(kernels, {**fixed, **others}) <= goal else chosen
     return chosen, unknown
 
 

@@ -75,7 +75,7 @@ def _check_layers(model: Any, keep_float: Sequence[str]) -> None:
 def _distill(
     tuner: FineTuner, teacher: Model | None, parent: KerasModel, model: Any, folder: Path, settings: Settings
 ) -> JsonObject:
-    """Prepare distillation by the teacher, or by the parent if the module's loss has a form for one; return its facts."""
+    """Prepare distillation by the teacher, else by the parent if the module's loss allows it; return its facts."""
     if not settings.alpha:
         return {}
     try:

@@ -63,10 +63,10 @@ class FakeQuantize(keras.layers.Layer):  # type: ignore[misc]  # Keras has no ty
 class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
     """A Dense, Conv1D, Conv2D or DepthwiseConv2D layer whose kernel is rounded to levels around zero.
 
-    In 8 bits there are 255 levels, in 4 bits 15. With ``learned``, the limits are trained with the weights (LSQ: Esser
-    et al., "Learned Step Size Quantization", ICLR 2020), else they are those of the largest weights. A convolution has one scale per output channel: folding a batch norm into it changes scales only, not levels. A
-    Dense layer has one scale, since the TFLite converter supports no others here. While ``observing``, update the
-    kernel's limits and compute with the kernel unrounded.
+    In 8 bits there are 255 levels, in 4 bits 15. A convolution has one scale per output channel: folding a batch norm
+    into it changes scales only, not levels. A Dense layer has one scale, since the TFLite converter supports no others
+    here. The limits are the largest weights or, with ``learned``, trained with them (LSQ: Esser et al., "Learned Step
+    Size Quantization", ICLR 2020). While ``observing``, update the limits and compute with the kernel unrounded.
     """
 
     def __init__(

@@ -55,8 +55,8 @@ def distilled_outputs(model: Any, module: Path) -> list[DistilledOutput]:
     """Return the outputs of a compiled model that have a loss.
 
     Raises:
-        UnsupportedLossError: If the distillation loss is not defined for an output's loss or shape, or the model has its own
-            training step.
+        UnsupportedLossError: If the distillation loss is not defined for an output's loss or shape, or the model
+            has its own training step.
     """
     base = keras_models.library(model).Model
     own = [name for name in ("train_step", "compute_loss") if getattr(type(model), name) is not getattr(base, name)]
