@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument(
         "--no-latency", action="store_true", help="do not measure speed, which is unreliable on a busy machine"
     )
+    parser.add_argument("--no-onnx", action="store_true", help="export LiteRT files only")
     parser.add_argument("--seconds", type=float, default=6.0, help="time to measure the speed of each model")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of trainings; one table for each")
     parser.add_argument("--batch", type=int, default=1, help="rows in a call whose speed is measured")
@@ -124,7 +125,8 @@ def main() -> None:
         name = f"{data} {seed}" if seed else data
         with _folder(arguments.folder and arguments.folder / name) as folder:
             bench = Bench(folder, DATA[data], arguments.epochs, seed)
-            results[name] = bench.rows(names, None if arguments.no_latency else arguments.seconds, arguments.batch)
+            seconds = None if arguments.no_latency else arguments.seconds
+            results[name] = bench.rows(names, seconds, arguments.batch, with_onnx=not arguments.no_onnx)
         print(f"\n{name}\n\n" + "\n".join(table(results[name])) + "\n")
         print("\n".join(check_goals({row["technique"]: row for row in results[name]})), flush=True)
     for data in arguments.data if len(arguments.seeds) > 1 else ():
@@ -143,11 +145,11 @@ class Bench:
         self.module = data.module(folder)
         self.baseline = self._once("train", PARENT, examples=self.examples, module=self.module, **data.train, seed=seed)
 
-    def rows(self, names: list[str], seconds: float | None, batch: int) -> list[Row]:
+    def rows(self, names: list[str], seconds: float | None, batch: int, *, with_onnx: bool) -> list[Row]:
         """Shrink, export and evaluate; return a row for each technique, the trained model first."""
         shrunk = {name: self._shrunk(name) for name in names}
         lite = {name: self._exported("tflite", name, shrunk[name]) for name in names}
-        onnx = {name: self._exported("onnx", name, shrunk[name]) for name in names}
+        onnx = {name: self._exported("onnx", name, shrunk[name]) if with_onnx else None for name in names}
         files = [file for file in (*lite.values(), *onnx.values()) if file]
         evaluated: dict[Path, Row] = {file: {} for file in files}
         if self.data.real:
