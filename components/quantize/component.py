@@ -1,3 +1,5 @@
+import logging
+
 from tfopt.artifacts import Examples, KerasModel, Model, PythonModule, Sensitivities
 from tfopt.component import Effect, Group, Input, Output, component
 from tfopt.components.quantize.parameters import Settings
@@ -64,10 +66,13 @@ def quantize(
         et al., "Learned Step Size Quantization", ICLR 2020.
     """
     check_fine_tuning_inputs(examples, module, verb="quantize", recover=settings.recover)
-    if (settings.weight_bits < 8) != (sensitivities is not None):
-        received = f"weight_bits={settings.weight_bits:g} {'without' if sensitivities is None else 'and'} sensitivities"
-        fix = "pass both, measured by tfopt measure_sensitivities, or name the layers: recipe=['NAME=int4']"
-        raise ComponentError(received, "weight_bits below 8 and the report that chooses the layers", fix)
+    if settings.weight_bits < 8 and sensitivities is None:
+        received = f"weight_bits={settings.weight_bits:g} without sensitivities"
+        fix = "pass those of tfopt measure_sensitivities, or name the layers: recipe=['NAME=int4']"
+        raise ComponentError(received, "the report that chooses the layers with 4 bits", fix)
+    if settings.weight_bits == 8 and sensitivities is not None:
+        logging.getLogger(__name__).warning("weight_bits is 8: the sensitivities are not used")
+        sensitivities = None
     if teacher is not None and settings.alpha == 0:
         raise ComponentError("a teacher and alpha=0", "a fraction of the teacher in the loss", "leave one of them out")
     from tfopt.components.quantize.quantize_aware import quantize_model  # more than a declaration needs
