@@ -38,6 +38,30 @@ def build_model():
     model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 """
+RESIDUAL = """
+import keras
+from keras import layers
+
+def preprocess(features):
+    return {"image": layers.Rescaling(1 / 255, name="scale")(features["image"])}
+
+def build_model():
+    image = layers.Input((28, 28, 1), name="image")
+    flow = layers.Conv2D(16, 3, strides=2, padding="same")(image)
+    flow = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(flow))
+    for filters, strides in ((16, 1), (32, 2), (64, 2)):
+        inner = layers.Conv2D(filters, 3, strides=strides, padding="same", use_bias=False)(flow)
+        inner = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(inner))
+        inner = layers.Conv2D(filters, 3, padding="same", use_bias=False)(inner)
+        inner = layers.BatchNormalization(momentum=0.9)(inner)
+        if strides > 1:
+            flow = layers.BatchNormalization(momentum=0.9)(layers.Conv2D(filters, 1, strides, use_bias=False)(flow))
+        flow = layers.ReLU()(layers.Add()([flow, inner]))
+    flow = layers.Dense(10, activation="softmax", name="digit")(layers.GlobalAveragePooling2D()(flow))
+    model = keras.Model(image, flow, name="residual")
+    model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
 ATTENTION = """
 import keras
 from keras import layers, ops
@@ -172,6 +196,7 @@ DATA = {
     "mnist": Data(_mnist, {"pack": "image=28x28x1"}, _documented("mnist"), {}, {"epochs": 20}),
     # Networks whose speed is limited by arithmetic, unlike docs/mnist/model.py
     "wide": Data(_mnist, {"pack": "image=28x28x1"}, _written(WIDE), {"epochs": 8}, {"epochs": 6}),
+    "residual": Data(_mnist, {"pack": "image=28x28x1"}, _written(RESIDUAL), {"epochs": 10}, {"epochs": 8}),
     "attention": Data(_mnist, {"pack": "image=28x28x1"}, _written(ATTENTION), {"epochs": 10}, {"epochs": 6}),
     "flights": Data(
         *(_flights, {}, _documented("flights"), {"epochs": 10, "batch_size": 512}),

@@ -3,6 +3,7 @@
     python benchmarks/shrink.py [--data mnist flights] [--only NAME …] [--epochs N] [--no-latency] [--folder FOLDER]
     python benchmarks/shrink.py --data wide [--only NAME …]        # the digits with a compute-bound network
     python benchmarks/shrink.py --data attention [--only NAME …]   # with two blocks of a transformer
+    python benchmarks/shrink.py --data residual --seeds 0 1 2 --only QAT "QAT, int4" …     # and the mean over trainings
     python benchmarks/shrink.py --data MobileNetV2 ResNet50 [--only NAME …]                # or any other backbone
 
 Two real data sets: 5,000 digits (docs/mnist/model.py, 34 thousand weights) and 327,346 flights (docs/flights, 345
@@ -22,19 +23,23 @@ of scale and zero point for each channel, and as many for its bias, unless it is
 
 import argparse
 import contextlib
+import itertools
 import json
 import logging
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from data_sets import DATA, Data
 
-from tfopt.artifacts import Benchmark, Evaluation, Model
+from tfopt.artifacts import Benchmark, Evaluation, Model, Sensitivities
 from tfopt.component import find
 from tfopt.errors import ComponentError
+from tfopt.reports.sensitivity_report import Loss
 
 Row = dict[str, Any]
 Step = tuple[str, dict[str, Any]]
@@ -48,6 +53,14 @@ ZEROS = "prune", {"sparsity": 0.8}
 SLIM = "prune", {"pattern": "channel", "sparsity": 0.5}
 SHARE = "cluster", {"clusters": 32}
 AWARE: Step = ("quantize", {})
+MEASURED, REVERSED = "measured", "reversed"  # sensitivities, and those that rank the layers in the reverse order
+
+
+def mixed(sensitivities: str, **options: Any) -> Step:
+    """Return quantization-aware training with 6 bits for a weight in the mean."""
+    return "quantize", {"weight_bits": 6.0, "sensitivities": sensitivities, **options}
+
+
 # Steps applied to the trained model, and the precision of its TFLite file.
 VARIANTS: dict[str, tuple[list[Step], str]] = {
     PARENT: ([], "float32"),
@@ -66,6 +79,14 @@ VARIANTS: dict[str, tuple[list[Step], str]] = {
     "80% zeros, int8": ([ZEROS], "int8"),
     "half the FLOPs, int8": ([SLIM], "int8"),
     "QAT": ([AWARE], "int8"),
+    "QAT, labels alone": ([("quantize", {"alpha": 0.0})], "int8"),
+    "QAT, int4": ([("quantize", {"recipe": ["*=int4"]})], "int8"),
+    "QAT, int4, labels alone": ([("quantize", {"recipe": ["*=int4"], "alpha": 0.0})], "int8"),
+    "QAT, learned scales": ([("quantize", {"learned_scales": True})], "int8"),
+    "QAT, int4, learned scales": ([("quantize", {"recipe": ["*=int4"], "learned_scales": True})], "int8"),
+    "QAT, 6 bits": ([mixed(MEASURED)], "int8"),
+    "QAT, 6 bits, labels alone": ([mixed(MEASURED, alpha=0.0)], "int8"),
+    "QAT, 6 bits in the reverse order": ([mixed(REVERSED)], "int8"),
     "80% zeros, QAT": ([ZEROS, AWARE], "int8"),
     "32 values, QAT": ([FOLD, SHARE, AWARE], "int8"),
     "80% zeros, 32 values, QAT": ([FOLD, ZEROS, SHARE, AWARE], "int8"),
@@ -89,7 +110,9 @@ def main() -> None:
     parser.add_argument(
         "--no-latency", action="store_true", help="do not measure speed, which is unreliable on a busy machine"
     )
+    parser.add_argument("--no-onnx", action="store_true", help="export LiteRT files only")
     parser.add_argument("--seconds", type=float, default=6.0, help="time to measure the speed of each model")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of trainings; one table for each")
     parser.add_argument("--batch", type=int, default=1, help="rows in a call whose speed is measured")
     parser.add_argument("--folder", type=Path, help="store the models here, and reuse those that are there")
     parser.add_argument("--json", type=Path, help="file for the figures")
@@ -98,12 +121,16 @@ def main() -> None:
     logging.getLogger("tfopt").setLevel(logging.INFO)
     names = [name for name in VARIANTS if not arguments.only or name in arguments.only or name == PARENT]
     results: dict[str, list[Row]] = {}
-    for data in arguments.data:
-        with _folder(arguments.folder and arguments.folder / data) as folder:
-            bench = Bench(folder, DATA[data], arguments.epochs)
-            results[data] = bench.rows(names, None if arguments.no_latency else arguments.seconds, arguments.batch)
-        print(f"\n{data}\n\n" + "\n".join(table(results[data])) + "\n")
-        print("\n".join(check_goals({row["technique"]: row for row in results[data]})), flush=True)
+    for data, seed in itertools.product(arguments.data, arguments.seeds):
+        name = f"{data} {seed}" if seed else data
+        with _folder(arguments.folder and arguments.folder / name) as folder:
+            bench = Bench(folder, DATA[data], arguments.epochs, seed)
+            seconds = None if arguments.no_latency else arguments.seconds
+            results[name] = bench.rows(names, seconds, arguments.batch, with_onnx=not arguments.no_onnx)
+        print(f"\n{name}\n\n" + "\n".join(table(results[name])) + "\n")
+        print("\n".join(check_goals({row["technique"]: row for row in results[name]})), flush=True)
+    for data in arguments.data if len(arguments.seeds) > 1 else ():
+        print(f"\n{data}, {len(arguments.seeds)} trainings\n\n" + "\n".join(means(data, results)))
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1))
 
@@ -111,18 +138,18 @@ def main() -> None:
 class Bench:
     """A data set with its examples, models and files."""
 
-    def __init__(self, folder: Path, data: Data, epochs: int | None) -> None:
+    def __init__(self, folder: Path, data: Data, epochs: int | None, seed: int) -> None:
         """Prepare the examples and train the baseline, unless they exist."""
-        self.folder, self.data, self.epochs = folder, data, epochs
+        self.folder, self.data, self.epochs, self.seed = folder, data, epochs, seed
         self.examples = self._once("prepare_examples", "examples", splits=SPLITS, **data.prepared)
         self.module = data.module(folder)
-        self.baseline = self._once("train", PARENT, examples=self.examples, module=self.module, **data.train)
+        self.baseline = self._once("train", PARENT, examples=self.examples, module=self.module, **data.train, seed=seed)
 
-    def rows(self, names: list[str], seconds: float | None, batch: int) -> list[Row]:
+    def rows(self, names: list[str], seconds: float | None, batch: int, *, with_onnx: bool) -> list[Row]:
         """Shrink, export and evaluate; return a row for each technique, the trained model first."""
         shrunk = {name: self._shrunk(name) for name in names}
         lite = {name: self._exported("tflite", name, shrunk[name]) for name in names}
-        onnx = {name: self._exported("onnx", name, shrunk[name]) for name in names}
+        onnx = {name: self._exported("onnx", name, shrunk[name]) if with_onnx else None for name in names}
         files = [file for file in (*lite.values(), *onnx.values()) if file]
         evaluated: dict[Path, Row] = {file: {} for file in files}
         if self.data.real:
@@ -162,12 +189,28 @@ class Bench:
         model, tuned = self.baseline, {**self.data.tuned, **({"epochs": self.epochs} if self.epochs else {})}
         for component, options in VARIANTS[name][0]:
             more = {**tuned, **(self.data.pruned if component == "prune" else {}), "module": self.module}
-            more = {} if component == FOLD[0] else more
+            more = {} if component == FOLD[0] else {**more, "seed": self.seed}
             step = f"{component} {'-'.join(f'{key}={value}' for key, value in options.items())}".strip()
+            step = re.sub(r"[*\[\]']", "", step)  # no characters of patterns in a path
+            if order := options.get("sensitivities"):
+                more["sensitivities"] = self._sensitivities(model, order)
             model = self._once(
-                component, f"{model.name} {step}", model=model, examples=self.examples, **options, **more
+                component, f"{model.name} {step}", model=model, examples=self.examples, **{**options, **more}
             )
         return model
+
+    def _sensitivities(self, model: Path, order: str) -> Path:
+        measured = self._once("measure_sensitivities", f"{model.name} {MEASURED}", model=model, examples=self.examples)
+        reverse, content = self.folder / f"{model.name} {REVERSED}", Sensitivities(measured).load()
+        negative = [
+            replace(
+                layer, rounded_weights={name: Loss(-loss.divergence) for name, loss in layer.rounded_weights.items()}
+            )
+            for layer in content.layers
+        ]
+        reverse.mkdir(exist_ok=True)
+        Sensitivities(reverse).write(replace(content, layers=negative))
+        return reverse if order == REVERSED else measured
 
     def _exported(self, kind: str, name: str, model: Path) -> Path | None:
         """Return the exported file, or None (with a message) if the format does not support the model."""
@@ -198,6 +241,19 @@ class Bench:
             declared = find(component)
             declared(**arguments, **{next(iter(declared.outputs)): target})
         return target
+
+
+def means(data: str, results: Mapping[str, list[Row]]) -> Iterable[str]:
+    """Yield a table of the differences of each technique in all trainings, with the mean and the mean size."""
+    trainings = [rows for name, rows in results.items() if name.split()[0] == data]
+    yield "| technique | differences, points | mean | size |"
+    yield "|---|---|---|---|"
+    for rows in zip(*trainings, strict=True):
+        if all(row["tflite"] and "difference" in row["tflite"] for row in rows):
+            points = [100 * row["tflite"]["difference"]["value"] for row in rows]
+            mean, size = sum(points) / len(points), sum(row["tflite"]["raw"] for row in rows) / len(rows)
+            values = ", ".join(f"{value:+.2f}" for value in points)
+            yield f"| {rows[0]['technique']} | {values} | {mean:+.2f} | {size / 1e3:.1f} kB |"
 
 
 def zeros(model: Path) -> float:

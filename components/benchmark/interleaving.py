@@ -126,7 +126,8 @@ class _Measurement:
             unstable = {size: look.find_unstable() for size, look in looks.items()}
             if not any(unstable.values()):
                 return
-            log.info("other processes disturb the measurement: %.0f s left to repeat", deadline - time.monotonic())
+            left = max(deadline - time.monotonic(), 0.0)
+            log.info("other processes disturb the measurement: %.0f s left to repeat", left)
             for batch_size, affected in unstable.items():
                 disturbed = {
                     number: [model for model in affected if model.round_loads(batch_size)[number].is_disturbed]

@@ -48,7 +48,8 @@ def export(
         if parameters.needs_inputs:
             onnx.save(converted, scratch / "float.onnx")
             if has_trained_ranges(model):
-                facts |= onnx_int8.quantize_trained(scratch / "float.onnx", scratch / "int8.onnx")
+                in_four = parameters.opset == onnx_export.NEWEST  # a lower one is for an older runtime
+                facts |= onnx_int8.quantize_trained(scratch / "float.onnx", scratch / "int8.onnx", in_four=in_four)
                 converted = onnx.load(scratch / "int8.onnx")
             else:
                 assert examples

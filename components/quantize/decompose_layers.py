@@ -9,6 +9,17 @@ from keras import Model, Sequential, layers
 from tfopt.components.quantize.layer_kinds import ACTIVATIONS, CLIPPING, KERNEL, activation
 from tfopt.keras_models.layer_graph import Layer, is_graph, rebuild
 
+PART_SUFFIXES = ("_linear", "_depthwise")  # of the names of parts with a kernel
+
+
+def whole_names(name: str) -> list[str]:
+    """Return the names that a layer may have in the original model, before it was decomposed.
+
+    >>> whole_names("digit_linear")
+    ['digit_linear', 'digit']
+    """
+    return list(dict.fromkeys([name, *(name.removesuffix(suffix) for suffix in PART_SUFFIXES)]))
+
 
 def decompose(model: Layer, keep: Sequence[str]) -> Layer:
     """Return the model with compound layers replaced: a softmax Dense becomes a linear Dense and an Activation.

@@ -5,14 +5,14 @@ it and the clipping that is fused into it, nor after ops whose output has the sc
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any
 
 import keras
 
-from tfopt.components.quantize.decompose_layers import decompose
+from tfopt.components.quantize.decompose_layers import decompose, whole_names
 from tfopt.components.quantize.layer_kinds import fixed_range, is_custom, layer_kind
 from tfopt.keras_models.fake_quantization import FakeQuantize, QuantizedKernel
 from tfopt.keras_models.layer_graph import Call, Layer, calls, is_graph
@@ -27,7 +27,9 @@ class Rewritten:
     """A model with fake quantization."""
 
     keep_float: Sequence[str]  # names of layers that stay in floats
+    bits: Mapping[str, int]  # of the weights of layers of the original model, by name; 8 for the others
     one_scale: bool  # True if kernels with shared weights have one scale for all channels
+    learned: bool  # True if the scales of the other kernels are trained
     model: Layer = None  # Functional, with the same names of inputs and outputs
     kernels: list[QuantizedKernel] = field(default_factory=list)  # layers with a quantized kernel
     ranges: list[FakeQuantize] = field(default_factory=list)  # layers that round activations
@@ -35,12 +37,15 @@ class Rewritten:
     new_layers: dict[int, Layer] = field(default_factory=dict)  # by the id of the layers that they replace
 
 
-def rewrite(model: Layer, keep_float: Sequence[str], *, one_scale: bool) -> Rewritten:
+def rewrite(
+    model: Layer, keep_float: Sequence[str], bits: Mapping[str, int], *, one_scale: bool, learned: bool = False
+) -> Rewritten:
     """Return a model with fake quantization. The layers of the original model become part of it.
 
-    ``one_scale`` gives all channels of a kernel with shared weights the same scale, so that they stay shared.
+    ``bits`` has those of the weights of some layers by name; the others have 8. ``one_scale`` gives all channels of a
+    kernel with shared weights the same scale, so that they stay shared. With ``learned`` the other scales are trained.
     """
-    result = Rewritten(keep_float, one_scale)
+    result = Rewritten(keep_float, bits, one_scale, learned)
     result.model = _GraphRewriter(decompose(model, keep_float), result, outermost=True).rewrite()
     return result
 
@@ -104,7 +109,9 @@ class _GraphRewriter:
     def _kernel(self, layer: Layer) -> QuantizedKernel:
         kernel = next(weight for weight in layer.weights if weight.name == "kernel")
         one_scale = self.result.one_scale and is_clustered(kernel.numpy())
-        self.result.kernels.append(QuantizedKernel(layer, one_scale=one_scale))
+        bits = next((self.result.bits[name] for name in whole_names(layer.name) if name in self.result.bits), 8)
+        learned = self.result.learned and layer.trainable
+        self.result.kernels.append(QuantizedKernel(layer, one_scale=one_scale, bits=bits, learned=learned))
         return self.result.kernels[-1]
 
     def _is_between_scales(self, call: Call) -> bool:

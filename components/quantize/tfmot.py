@@ -6,7 +6,7 @@ Zeros and shared weights are preserved by a projection after each step, as in Ke
 schemes the saved file cannot be loaded, and its scales per channel separate shared weights.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,17 @@ PREFIX, RANGE = "quant_", "_range"
 class ToolkitTrainee:
     """A Keras 2 model with fake quantization, with the methods of `fake_quant_training.Trainee`."""
 
-    def __init__(self, model: Layer, keep_float: Sequence[str], *, zeros: bool, clusters: bool) -> None:
-        """Insert fake quantization, and preserve zeros and shared weights.
+    def __init__(
+        self,
+        model: Layer,
+        keep_float: Sequence[str],
+        bits: Mapping[str, int],
+        *,
+        zeros: bool,
+        clusters: bool,
+        learned: bool = False,
+    ) -> None:
+        """Insert fake quantization, and preserve zeros and shared weights; 8 bits and no learned scales only.
 
         Raises:
             ComponentError: If no layer has an 8-bit form, or the model contains another model.

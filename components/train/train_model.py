@@ -19,7 +19,6 @@ from tfopt.components.train.auto_settings import choose_auto_settings, choose_ba
 from tfopt.components.train.class_weights import compute_class_weights
 from tfopt.components.train.layer_placement import LayerPlacement
 from tfopt.components.train.parameters import Settings
-from tfopt.components.train.teacher_predictions import prepare_distillation
 from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, module_digest, pass_through
 from tfopt.data.batches import read_batches
 from tfopt.data.feature_schema import MANIFEST, read_manifest, rounding_notes
@@ -41,6 +40,7 @@ from tfopt.training.datasets.input_kinds import check_padding
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fit_loop import History, evaluate_model, fit_model
 from tfopt.training.model_assembly import assemble
+from tfopt.training.teacher_predictions import prepare_distillation
 from tfopt.training.training_setup import MODEL_SETTINGS, prepare_training
 from tfopt.value_types import JsonObject
 
@@ -159,9 +159,16 @@ class Training:
         for split, source in self.sources.items():
             (cache / split).mkdir()
             self.sources[split] = replace(source, settings=settings, folder=cache / split, replicas=self.replicas)
-        self.sources["train"], distillation, facts = prepare_distillation(
-            teacher, model, self.sources["train"], cache / "answers", self.user.path, settings, self.class_weight
-        )
+        distillation: AbstractContextManager[None] = nullcontext()
+        facts: JsonObject = {}
+        if teacher:
+            self.sources["train"], distill, facts = prepare_distillation(
+                *(teacher, model, self.sources["train"], cache / "answers", self.user.path),
+                temperature=settings.temperature,
+                alpha=settings.alpha,
+                class_weight=self.class_weight,
+            )
+            distillation = distill(model)
         if self.strategy:
             build_with_whole_batch(self.strategy, model, self.sources["train"].first_batch(settings.batch_size))
         sizes = self.setup.parts.saved.count_params(), self.sources["train"].count, self.sources["eval"].count

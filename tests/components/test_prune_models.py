@@ -186,7 +186,7 @@ def test_a_shrunk_model_without_a_model_card_is_refused(tmp_path, pattern, befor
     elif before:
         Masks(find_kernels(model, Pattern("magnitude"), []), Pattern("magnitude")).update(0.5)
     else:
-        model = Trainee(model, [], zeros=False, clusters=False).model
+        model = Trainee(model, [], {}, zeros=False, clusters=False).model
     model.save(tmp_path / "m.keras")
     with pytest.raises(ComponentError, match=message):
         prune(tmp_path / "m.keras", tmp_path / "out", pattern=pattern)

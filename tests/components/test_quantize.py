@@ -101,6 +101,11 @@ def test_both_forms_agree_in_a_process_without_the_component(quantized):
     assert not [name for name in imported if name.startswith("tfopt.components.quantize.")]
 
 
+def test_the_float_model_is_the_teacher(quantized, digits_model):
+    teacher = quantized.card.teacher
+    assert (teacher.digest, quantized.card.facts["teacher"]["alpha"]) == (KerasModel(digits_model).digest, 0.7)
+
+
 def test_the_scales_of_the_file_are_the_trained_ranges(quantized, exported, folder):
     model = keras_models.load(quantized)
     layer = next(layer for layer in model.layers if layer.name.startswith("re_lu") and layer.name.endswith("_range"))

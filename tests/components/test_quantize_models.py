@@ -32,7 +32,7 @@ def module_of(folder, name):
 
 
 def trainee_of(model, keep_float=()) -> Trainee:
-    return Trainee(model, list(keep_float), zeros=True, clusters=True)
+    return Trainee(model, list(keep_float), {}, zeros=True, clusters=True)
 
 
 def moved(model):
@@ -237,7 +237,7 @@ def test_initial_ranges_of_keras_2_are_those_of_the_float_model():
     model = moved(tf_keras.Model(image, tf_keras.layers.Dense(3, activation="softmax", name="kind")(flow)))
     records = np.random.default_rng(0).normal(0, 20, (40, 5)).astype("float32")
     hidden = tf_keras.Model(image, flow).predict(records, verbose=0)
-    trainee = ToolkitTrainee(model, [], zeros=True, clusters=True)
+    trainee = ToolkitTrainee(model, [], {}, zeros=True, clusters=True)
     trainee.observe([(records, None)])
     values = {weight.name: float(weight.numpy()) for weight in trainee.model.weights if weight.shape.rank == 0}
     assert values["quant_hidden/post_activation_max:0"] == pytest.approx(hidden.max())

@@ -121,7 +121,7 @@ def quantize_model(model):
         from tfopt.components.quantize.tfmot import ToolkitTrainee as Trainee
     else:
         from tfopt.components.quantize.fake_quant_training import Trainee
-    trainee = Trainee(model, [], zeros=True, clusters=True)
+    trainee = Trainee(model, [], {}, zeros=True, clusters=True)
     count = len(inputs(model))
     records = [np.random.default_rng(0).normal(size=(20, 6)).astype("float32") for _ in range(count)]
     trainee.observe([(records if count > 1 else records[0], None)])

@@ -58,6 +58,7 @@ class ConversionFacts(TypedDict, total=False):
     opset: int
     rounding: JsonObject
     kernels: list[str]
+    kernels_in_4_bits: list[str]
     levels: dict[str, int]
     onnx: Verification
     profile: str

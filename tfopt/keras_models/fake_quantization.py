@@ -1,4 +1,4 @@
-"""Keras 3 layers that simulate 8-bit arithmetic in floats during training.
+"""Keras 3 layers that simulate 8-bit arithmetic, with weights in 4 or 8 bits, in floats during training.
 
 Both layers round in the forward pass and pass gradients through. Their ranges are inputs of TensorFlow's
 fake-quantization ops. The TFLite converter reads its scales from these ops.
@@ -8,6 +8,7 @@ Reference:
     2018, sections 3 and 3.1; the integer kernels' rules: TensorFlow, "LiteRT 8-bit quantization specification".
 """
 
+import math
 from typing import Any
 
 import keras
@@ -60,17 +61,20 @@ class FakeQuantize(keras.layers.Layer):  # type: ignore[misc]  # Keras has no ty
 
 @keras.saving.register_keras_serializable("tfopt")
 class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
-    """A Dense, Conv1D, Conv2D or DepthwiseConv2D layer whose kernel is rounded to 255 levels around zero.
+    """A Dense, Conv1D, Conv2D or DepthwiseConv2D layer whose kernel is rounded to levels around zero.
 
-    A convolution has one scale per output channel: folding a batch norm into it changes scales only, not levels. A
-    Dense layer has one scale, since the TFLite converter supports no others here. While ``observing``, update the
-    kernel's limits and compute with the kernel unrounded.
+    In 8 bits there are 255 levels, in 4 bits 15. A convolution has one scale per output channel: folding a batch norm
+    into it changes scales only, not levels. A Dense layer has one scale, since the TFLite converter supports no others
+    here. The limits are the largest weights or, with ``learned``, trained with them (LSQ: Esser et al., "Learned Step
+    Size Quantization", ICLR 2020). While ``observing``, update the limits and compute with the kernel unrounded.
     """
 
-    def __init__(self, layer: Any, one_scale: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, layer: Any, one_scale: bool = False, bits: int = 8, learned: bool = False, **kwargs: Any
+    ) -> None:
         """Wrap a layer. With ``one_scale`` all channels have the same scale, so that shared weights stay shared."""
         super().__init__(layer, **{"dtype": layer.dtype_policy, "name": layer.name, **kwargs})
-        self.one_scale = one_scale
+        self.one_scale, self.bits, self.learned = one_scale, bits, learned and not one_scale
         self.observing = False
 
     def build(self, input_shape: Any) -> None:
@@ -78,7 +82,8 @@ class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
         super().build(input_shape)
         shape = self._by_channel().shape
         self.low = _number(self, "low", 0.0, shape)
-        self.high = _number(self, "high", 0.0, shape)
+        self.high = _number(self, "high", 0.0, shape, trainable=self.learned)
+        self.high.assign(self._by_channel())
         self.measure()
 
     @property
@@ -87,10 +92,10 @@ class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
         return next(weight for weight in self.layer.weights if weight.name == "kernel")
 
     def measure(self) -> None:
-        """Set the limits to the kernel's largest absolute values."""
-        limits = self._by_channel()
-        self.low.assign(-limits)
-        self.high.assign(limits)
+        """Set the limits to the kernel's largest absolute values, or the lower ones to the learned upper ones."""
+        if not self.learned:
+            self.high.assign(self._by_channel())
+        self.low.assign(-tf.convert_to_tensor(self.high.value))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Call the layer with the rounded kernel."""
@@ -98,19 +103,31 @@ class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
             self.measure()
         if self.observing:
             return self.layer(inputs)
-        with keras.StatelessScope(state_mapping=[(self.kernel, self.rounded())]):
+        rounded = self._rounded_by_learned_steps() if self.learned and training else self.rounded()
+        with keras.StatelessScope(state_mapping=[(self.kernel, rounded)]):
             return self.layer(inputs)
 
     def rounded(self) -> Any:
         """Return the rounded kernel, float32."""
         values = tf.cast(tf.convert_to_tensor(self.kernel.value), tf.float32)
+        options = {"num_bits": self.bits, "narrow_range": True}
         if self.high.ndim == 0:
-            return tf.quantization.fake_quant_with_min_max_vars(values, self.low, self.high, narrow_range=True)
+            return tf.quantization.fake_quant_with_min_max_vars(values, self.low, self.high, **options)
         channels_last = tf.reshape(values, self._channels_last())
         rounded = tf.quantization.fake_quant_with_min_max_vars_per_channel(
-            channels_last, self.low, self.high, narrow_range=True
+            channels_last, self.low, self.high, **options
         )
         return tf.reshape(rounded, values.shape)
+
+    def _rounded_by_learned_steps(self) -> Any:
+        """Return the rounded kernel, with the gradient of LSQ for the limits."""
+        values = tf.cast(tf.convert_to_tensor(self.kernel.value), tf.float32)
+        flat, levels = tf.reshape(values, self._channels_last()), 2 ** (self.bits - 1) - 1
+        step = tf.maximum(tf.convert_to_tensor(self.high.value), 1e-8) / levels
+        scaling = (levels * math.prod(self.kernel.shape) / math.prod(step.shape)) ** -0.5
+        step = scaling * step + tf.stop_gradient(step - scaling * step)
+        levels_of = tf.clip_by_value(flat / step, -levels, levels)
+        return tf.reshape((levels_of + tf.stop_gradient(tf.round(levels_of) - levels_of)) * step, values.shape)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the layer's output shape."""
@@ -118,7 +135,7 @@ class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments."""
-        return {**super().get_config(), "one_scale": self.one_scale}
+        return {**super().get_config(), "one_scale": self.one_scale, "bits": self.bits, "learned": self.learned}
 
     def _channels_last(self) -> tuple[int, ...]:
         """Return the kernel's shape with all output channels on the last axis."""
@@ -135,7 +152,7 @@ class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
         return tf.fill(tf.shape(largest), tf.reduce_max(largest)) if self.one_scale else largest
 
 
-def _number(layer: Any, name: str, value: float, shape: tuple[int, ...]) -> Any:
+def _number(layer: Any, name: str, value: float, shape: tuple[int, ...], *, trainable: bool = False) -> Any:
     return layer.add_weight(
-        name=name, shape=shape, initializer=keras.initializers.Constant(value), trainable=False, dtype="float32"
+        name=name, shape=shape, initializer=keras.initializers.Constant(value), trainable=trainable, dtype="float32"
     )

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tfopt.training.datasets.dataset import Source
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
 from tfopt.training.fit_loop import History, evaluate_model, evaluate_source, fit_model
 from tfopt.training.model_assembly import Assembly, check_compiled, check_same_keras
+from tfopt.training.teacher_predictions import prepare_distillation
 from tfopt.training.training_setup import TrainingSetup, find_files
 from tfopt.training.user_module import UserModule
 from tfopt.value_types import JsonObject
@@ -54,6 +56,18 @@ class FineTuner:
         self.compile(model)
         self.sources = read_splits(model, examples, settings.label, held_out=settings.recover > 0)
         self.second = SecondRound(settings, parent, examples, model, self.sources)
+        self._distill: Callable[[Any], AbstractContextManager[None]] = lambda model: nullcontext()
+
+    def distill(self, teacher: Model, model: Any, folder: Path, *, temperature: float, alpha: float) -> JsonObject:
+        """Train by distillation from now on, and return facts for the model card.
+
+        The compiled model has the outputs of those that will be fine-tuned. The folder is for the teacher's outputs.
+        Raise ComponentError if the teacher and the model do not fit, or its loss has no form for a teacher.
+        """
+        self.sources["train"], self._distill, facts = prepare_distillation(
+            *(teacher, model, self.sources["train"], folder, self.user.path), temperature=temperature, alpha=alpha
+        )
+        return facts
 
     def compile(self, model: Any) -> Any:
         """Compile a model as the module does, with a new optimizer and schedule, and return it."""
@@ -68,7 +82,8 @@ class FineTuner:
     def fit(self, model: Any, folder: Path, epochs: int, seed: int, **options: Any) -> History:
         """Train a compiled model without early stopping; ``options`` are those of `fit_model`."""
         options |= {"epochs": epochs, "batch_size": self.settings.batch_size, "patience": epochs, "seed": seed}
-        return fit_model(model, self.user, self.sources, folder, **options)
+        with self._distill(model):
+            return fit_model(model, self.user, self.sources, folder, **options)
 
     def fine_tune(self, model: Any) -> tuple[Any, JsonObject]:
         """Fine-tune a compiled model; return it with its best weights, and the facts for its model card.

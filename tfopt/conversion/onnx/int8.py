@@ -8,8 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 import onnx
+import onnx.version_converter
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
@@ -42,7 +44,8 @@ MOVES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Split", "Gath
 MOVES |= {"Relu", "Clip"}
 BLOCK_BITS = {"int4": 4, "dynamic": 8}  # kinds of weights with a scale for each block
 LAST = {"Sigmoid", "Softmax", "Tanh", "Softplus", "Add", "Sub"}  # activations of outputs, and biases
-LEVELS = 127  # on either side of zero
+LEVELS, FOUR_BIT_LEVELS = 127, 7  # on either side of zero
+INT4_OPSET = 21  # the first one in which a Cast reads 4 bits
 EXACT = 1e-3  # of a scale: rounding errors of two float multiplications are smaller
 AXES = {"Conv": 0, "ConvTranspose": 1, "MatMul": 1, "Gemm": 1}  # of the output channels of a kernel
 
@@ -324,8 +327,10 @@ def _histograms(file: Path, feed: list[Batch]) -> dict[str, Histogram]:
     return histograms
 
 
-def quantize_trained(source: Path, target: Path) -> ConversionFacts:
+def quantize_trained(source: Path, target: Path, *, in_four: bool = False) -> ConversionFacts:
     """Write the int8 form of a float32 file that has trained ranges, and return metadata for the model card.
+
+    With ``in_four``, kernels on levels of 4 bits are stored so, which takes opset 21.
 
     The file has a pair of QuantizeLinear and DequantizeLinear for each fake-quantized activation. Fake-quantized
     kernels are constants: floats, but each an integer multiple of a scale, also if a batch norm was folded in, which
@@ -341,13 +346,19 @@ def quantize_trained(source: Path, target: Path) -> ConversionFacts:
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
     model = onnx.load(target)
-    stored = _store(model.graph)
+    stored, four = _store(model.graph, in_four=in_four)
     if not stored:
         received = "a model with trained ranges, and no kernel on 8-bit levels"
         fix = "export it with export_tflite, or pass the model from before it was quantized and calibrate"
         raise ComponentError(received, "a model from tfopt quantize or from TensorFlow's toolkit", fix)
+    if four:
+        model = onnx.version_converter.convert_version(model, INT4_OPSET)
     onnx.save(model, target)
-    return {"ranges": "trained", "kernels": stored}
+    return {
+        "ranges": "trained",
+        "kernels": stored,
+        **({"kernels_in_4_bits": four, "opset": INT4_OPSET} if four else {}),
+    }
 
 
 def find_scales(kernel: Floats, axis: int) -> Floats | None:
@@ -368,21 +379,37 @@ def find_scales(kernel: Floats, axis: int) -> Floats | None:
     return None
 
 
-def _store(graph: onnx.GraphProto) -> list[str]:
-    """Replace kernels by integers in the graph, and return the names of these kernels."""
+def _store(graph: onnx.GraphProto, *, in_four: bool) -> tuple[list[str], list[str]]:
+    """Replace kernels by integers in the graph, and return the names of these kernels, and of those in 4 bits."""
     floats = {item.name: item for item in graph.initializer if item.data_type == onnx.TensorProto.FLOAT}
     stored: dict[str, str] = {}
+    four: list[str] = []
     for name, axis in list(_kernels(graph)):
         if name not in floats or name in stored:
             continue
         kernel = numpy_helper.to_array(floats[name])
         scale = find_scales(kernel, axis)
         if scale is not None:
-            stored[name] = _add_dequantizer(graph, name, kernel, scale, axis)
+            integers, scale = _levels(kernel, scale, axis)
+            four += [name] * bool(in_four and np.abs(integers).max(initial=0) <= FOUR_BIT_LEVELS)
+            stored[name] = _add_dequantizer(graph, name, integers, scale, axis, in_four=name in four)
             graph.initializer.remove(floats[name])
     for node in graph.node:
         node.input[:] = [stored.get(name, name) for name in node.input]
-    return sorted(stored)
+    return sorted(stored), sorted(four)
+
+
+def _levels(kernel: Floats, scale: Floats, axis: int) -> tuple[NDArray[np.int8], Floats]:
+    """Return the integers of a kernel and its scales: those of 4 bits if they have a common factor that allows it."""
+    shape = [1] * kernel.ndim
+    shape[axis] = scale.size
+    integers = np.round(kernel / scale.reshape(shape)).astype(np.int8)
+    others = tuple(place for place in range(kernel.ndim) if scale.size == 1 or place != axis)
+    factors = np.maximum(np.gcd.reduce(integers.astype(np.int64), axis=others, keepdims=True), 1)
+    smaller = (integers // factors).astype(np.int8)
+    if np.abs(smaller).max(initial=0) > FOUR_BIT_LEVELS:
+        return integers, scale
+    return smaller, (scale * factors.ravel()).astype(np.float32)
 
 
 def _kernels(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
@@ -392,16 +419,25 @@ def _kernels(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
             yield node.input[1], 0 if transposed else AXES[node.op_type]
 
 
-def _add_dequantizer(graph: onnx.GraphProto, name: str, kernel: Floats, scale: Floats, axis: int) -> str:
-    """Add a kernel's integers and scales and a DequantizeLinear of them; return the name of its output."""
+def _add_dequantizer(
+    graph: onnx.GraphProto, name: str, integers: NDArray[np.int8], scale: Floats, axis: int, *, in_four: bool
+) -> str:
+    """Add a kernel's integers and scales and a DequantizeLinear of them; return the name of its output.
+
+    Integers in 4 bits are cast to 8 bits first: ONNX Runtime does this once, when it loads the file, and computes the
+    layer as any other in 8 bits. It has no convolution of 4 bits.
+    """
     per_tensor = scale.size == 1
-    shape = [1] * kernel.ndim
-    shape[axis] = scale.size
-    integers = np.round(kernel / scale.reshape(shape)).astype(np.int8)
     scale = scale.reshape(()) if per_tensor else scale
     constants = {"int8": integers, "step": scale, "zero": np.zeros(scale.shape, np.int8)}
-    graph.initializer.extend(numpy_helper.from_array(array, f"{name}_{part}") for part, array in constants.items())
     inputs, output = [f"{name}_{part}" for part in constants], f"{name}_dequantized"
+    if in_four:
+        constants = {"int4": integers.astype(ml_dtypes.int4), **constants}
+        del constants["int8"]
+    graph.initializer.extend(numpy_helper.from_array(array, f"{name}_{part}") for part, array in constants.items())
     options = {} if per_tensor else {"axis": axis}
     graph.node.insert(0, helper.make_node("DequantizeLinear", inputs, [output], name=output, **options))
+    if in_four:
+        cast = helper.make_node("Cast", [f"{name}_int4"], inputs[:1], name=inputs[0], to=onnx.TensorProto.INT8)
+        graph.node.insert(0, cast)
     return output

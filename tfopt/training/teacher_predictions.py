@@ -1,8 +1,8 @@
 """Run the teacher, in any format, on every training example once before the first epoch, and store its outputs."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch, same_shape
-from tfopt.components.train import distillation
-from tfopt.components.train.parameters import Settings
 from tfopt.data.batches import read_batches, resize_batch
 from tfopt.data.sample_inputs import count_records
 from tfopt.data.tfrecords import read_records
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.runtimes import Runtime
-from tfopt.training.datasets.dataset import Source, TeacherOutputs
+from tfopt.training import distillation
+from tfopt.training.datasets.dataset import HOLD_OUT_EVERY, Source, TeacherOutputs
 from tfopt.value_types import JsonObject
 
 BATCH = 256
@@ -29,32 +28,35 @@ ROUNDING = 1e-3  # a probability may exceed its range by this much
 
 
 def prepare_distillation(
-    teacher: Model | None,
+    teacher: Model,
     model: Any,
     source: Source,
     folder: Path,
     module: Path,
-    settings: Settings,
-    class_weight: Mapping[int, float] | None,
-) -> tuple[Source, AbstractContextManager[None], JsonObject]:
-    """Return the source with the teacher's outputs, the context to train in, and facts for the model card.
+    *,
+    temperature: float,
+    alpha: float,
+    class_weight: Mapping[int, float] | None = None,
+) -> tuple[Source, Callable[[Any], AbstractContextManager[None]], JsonObject]:
+    """Return the source with the teacher's outputs, the context to train a student in, and facts for the model card.
 
-    The model is the compiled student, of the module. The teacher's outputs are stored in the folder during training.
-    Raise ComponentError if teacher and student do not fit, or the student cannot be trained by distillation.
+    The model is compiled by the module, as the student is. The teacher's outputs are stored in the folder during
+    training. Raise ComponentError if teacher and student do not fit, or the student cannot be trained by distillation.
     """
-    if teacher is None:
-        return source, nullcontext(), {}
     outputs = distillation.distilled_outputs(model, module)
-    predictions, formats = predict(teacher, outputs, source.files, source.count, folder)
-    parameters = {"temperature": settings.temperature, "alpha": settings.alpha}
+    predictions, formats = predict(teacher, outputs, source, folder)
+    parameters = {"temperature": temperature, "alpha": alpha}
     facts = {"name": teacher.name, "format": teacher.format, "digest": teacher.digest, **parameters, "answers": formats}
     facts |= {"component": teacher.card.component} if teacher.card.component else {}
-    context = distillation.distillation_loss(model, outputs, formats, **parameters, class_weight=class_weight)
-    return replace(source, teacher=predictions), context, {"teacher": facts}
+
+    def distill(student: Any) -> AbstractContextManager[None]:
+        return distillation.distillation_loss(student, outputs, formats, **parameters, class_weight=class_weight)
+
+    return replace(source, teacher=predictions), distill, {"teacher": facts}
 
 
 def predict(
-    teacher: Model, outputs: Sequence[distillation.DistilledOutput], files: Sequence[Path], count: int, folder: Path
+    teacher: Model, outputs: Sequence[distillation.DistilledOutput], source: Source, folder: Path
 ) -> tuple[TeacherOutputs, dict[str, str]]:
     """Return the teacher's outputs for all records, and the format of each: logits or probabilities.
 
@@ -64,12 +66,12 @@ def predict(
     """
     folder.mkdir()
     formats = {each.output: distillation.PROBABILITIES for each in outputs if each.kind != "values"}
-    row_files = [folder / str(number) for number in range(len(files))]
+    row_files = [folder / str(number) for number in range(len(source.files))]
     done = 0
     with runtimes.load(teacher) as runtime:
         names = match_outputs(outputs, runtime)
-        logging.getLogger(__name__).info("running the teacher %s on %d examples", teacher.name, count)
-        for records, rows in zip(files, row_files, strict=True):
+        logging.getLogger(__name__).info("running the teacher %s on %d examples", teacher.name, source.count)
+        for records, rows in zip(source.files, row_files, strict=True):
             with rows.open("wb") as file:
                 for batch in _run_batches(records, runtime):
                     arrays = [_check_array(each, batch[names[each.output]], done) for each in outputs]
@@ -78,8 +80,9 @@ def predict(
                             formats |= {each.output: distillation.LOGITS} if each.output in formats else {}
                     done += len(arrays[0])
                     file.write(np.concatenate([array.reshape(len(array), -1) for array in arrays], 1).tobytes())
-    if done != count:
-        received = f"the teacher's outputs for {done} records of {count}"
+    held_out = -(-done // HOLD_OUT_EVERY) if source.part == "rest" else 0
+    if done - held_out != source.count:
+        received = f"the teacher's outputs for {done - held_out} records of {source.count}"
         raise ComponentError(received, "one for each", "do not write to the examples")
     return TeacherOutputs(row_files, {each.output: each.shape for each in outputs}), formats
 

@@ -35,6 +35,10 @@ KINDS: dict[str, Kind] = {
 }
 
 
+class UnsupportedLossError(ComponentError):
+    """The module's loss, or its training step, has no form for a teacher."""
+
+
 @dataclass(frozen=True)
 class DistilledOutput:
     """An output of the student that is trained on the teacher's."""
@@ -51,15 +55,15 @@ def distilled_outputs(model: Any, module: Path) -> list[DistilledOutput]:
     """Return the outputs of a compiled model that have a loss.
 
     Raises:
-        ComponentError: If the distillation loss is not defined for an output's loss or shape, or the model has its own
-            training step.
+        UnsupportedLossError: If the distillation loss is not defined for an output's loss or shape, or the model
+            has its own training step.
     """
     base = keras_models.library(model).Model
     own = [name for name in ("train_step", "compute_loss") if getattr(type(model), name) is not getattr(base, name)]
     if own:
         received = f"a teacher, and {type(model).__name__} of {module} with a {' and a '.join(own)} of its own"
         expected = "the loss that is passed to compile()"
-        raise ComponentError(received, expected, "distill in the module, or leave the teacher out")
+        raise UnsupportedLossError(received, expected, "distill in the module, or leave the teacher out")
     losses = by_output(model, model.loss)
     weights = by_output(model, model._compile_config.config.get("loss_weights"))
     return [
@@ -74,7 +78,7 @@ def _distilled_output(output: str, shape: tuple[int | None, ...], loss: Any, wei
     config = loss.get_config() if hasattr(loss, "get_config") else {}
     unusual = [key for key, usual in (("axis", -1), ("ignore_class", None)) if config.get(key, usual) not in (usual,)]
     if not is_built_in(loss) or name not in KINDS or unusual:
-        raise ComponentError(
+        raise UnsupportedLossError(
             f"a teacher, and output {output!r} with the loss {name}{''.join(f' and its {key}' for key in unusual)}",
             f"a loss with a known soft form: {', '.join((*CLASSES, *CHANCES))}, or a regression loss",
             "compile that output with such a loss, or leave the teacher out",
@@ -82,7 +86,7 @@ def _distilled_output(output: str, shape: tuple[int | None, ...], loss: Any, wei
     if None in shape:
         received = f"a teacher, and output {output!r} of shape {list(shape)}"
         expected = "an output of one size for all examples"
-        raise ComponentError(received, expected, "set the sizes of the model's inputs, or leave the teacher out")
+        raise UnsupportedLossError(received, expected, "set the sizes of the model's inputs, or leave the teacher out")
     sizes = tuple(int(size or 0) for size in shape)
     logits, weight = bool(config.get("from_logits", False)), 1.0 if weight is None else float(weight)
     return DistilledOutput(output, sizes, KINDS[name], loss, logits, weight)
