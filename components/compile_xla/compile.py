@@ -1,11 +1,10 @@
 """Compilation of a model with XLA: check the ops, write the model, compare outputs, measure in a fresh process."""
 
 import functools
-import gc
 import logging
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,9 +28,10 @@ from tfopt.graph.report import Report
 from tfopt.graph_checks.comparison import Comparison, Loader, tolerance_of, why_no_special_values
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import EXTREMES, IEEE
-from tfopt.processes.memory import trim_heap
+from tfopt.processes.memory import free_graphs
 from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.runtimes import Runtime, environment
+from tfopt.runtimes.saved_model import SavedModelRuntime
 from tfopt.saved_models.saved_model import opened
 from tfopt.saved_models.unsupported_ops import check_supported, find_unsupported_ops
 from tfopt.serving.verified_write import copy_assets
@@ -65,10 +65,16 @@ def _write_verified(
     """Write the compiled model and compare it with its parent; return its report, and inputs for a measurement."""
     serving = target / "Format-Serving"
     report, parent = _write(model, serving, examples, settings)
-    gc.collect()  # the graph and the parent, before the compiled model is loaded and its programs are compiled
-    trim_heap()
-    # Each load of the compiled model compiles it again.
-    after = functools.cache(lambda key: runtimes.load(SavedModel(target), signature=key))
+    free_graphs()  # of the graph and the parent, before the compiled model is loaded and its programs are compiled
+    # Each load of the compiled model has copies of the weights, and compiles it again.
+    child = runtimes.load(SavedModel(target), signature=parent.comparison.signatures[0])
+    after = functools.cache(
+        lambda key: (
+            child.with_signature(key)
+            if isinstance(child, SavedModelRuntime)
+            else runtimes.load(SavedModel(target), signature=key)
+        )
+    )
     verified = _compare_outputs(parent.comparison, lambda key: nullcontext(after(key)), parent.tolerance)
     # XLA has other kernels: differences on special values are no reason to refuse the model.
     special = parent.special.special_differences(
@@ -92,17 +98,20 @@ def _write(
     model: SavedModel, serving: Path, examples: Examples | None, settings: Settings
 ) -> tuple[JsonObject, _ParentResults]:
     """Write the compiled model and run its parent; return the report and the parent's results."""
-    with opened(model) as frozen, ExitStack() as loaded:
-        before = functools.cache(lambda key: loaded.enter_context(runtimes.load(model, signature=key)))
+    with opened(model) as frozen:
         frozen = optimize(grappler.run(frozen, ["debug_stripper"]), NORMALIZING, Report())  # less to compile
+        free_graphs()
         report = _write_model(frozen, serving, settings, model.signature)
-        comparison = Comparison(frozen.signatures, lambda key: nullcontext(before(key)), examples, model.signature)
+        comparison = Comparison(
+            frozen.signatures, lambda key: runtimes.load(model, signature=key), examples, model.signature
+        )
+        free_graphs()  # of the parents
         no_special_values = why_no_special_values(frozen)
         special = Comparison(
             *(frozen.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature),
             special=not no_special_values,
         )
-        parent = before(model.signature)
+        parent = comparison.recorded(model.signature)
         lengths = draw_lengths(parent, settings.buckets) if settings.warm_up and settings.buckets else {}
         batches = _draw_batches(parent, examples, settings.sizes)
         allowed = tolerance_of(frozen) if settings.tolerance is None else settings.tolerance

@@ -35,8 +35,8 @@ def sequence_input(signature: Signature) -> str:
     )
 
 
-def padded(serve: Callable[..., Any], signature: Signature, buckets: list[int]) -> Callable[[Tensors], Any]:
-    """Return a function that pads its sequences, calls the compiled one, and cuts the outputs."""
+def padded(serve: Callable[..., Any], signature: Signature, buckets: list[int]) -> Any:
+    """Return a ``tf.function`` that pads its sequences, calls the compiled one, and cuts the outputs."""
     import tensorflow as tf
 
     name = sequence_input(signature)
@@ -45,16 +45,16 @@ def padded(serve: Callable[..., Any], signature: Signature, buckets: list[int]) 
     }
     rank = len(signature.inputs[name].shape or ())
 
-    def call(inputs: Tensors) -> Tensors:
+    def call(**inputs: Any) -> Tensors:
         length = tf.shape(inputs[name])[1]
         sizes = tf.constant(buckets, tf.int32)
         size = tf.reduce_min(tf.where(sizes >= length, sizes, sizes.dtype.max))
         size = tf.where(length > buckets[-1], length, size)
         paddings = [[0, 0], [0, size - length], *[[0, 0]] * (rank - 2)]
-        outputs = serve({**inputs, name: tf.pad(inputs[name], paddings)})
+        outputs = serve(**{**inputs, name: tf.pad(inputs[name], paddings)})
         return {key: value[:, :length] if key in sequences else value for key, value in outputs.items()}
 
-    return call
+    return tf.function(call, autograph=False)
 
 
 def draw_lengths(model: Runtime, buckets: list[int]) -> dict[int, Batch]:

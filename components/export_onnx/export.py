@@ -1,9 +1,9 @@
 """Export of a model to ONNX, as a child process runs it: convert, quantize, verify."""
 
-import gc
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, OnnxModel
@@ -14,10 +14,15 @@ from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.conversion.mixed_precision import limit_degradation
 from tfopt.conversion.sensitivity_table import SensitivityTable
 from tfopt.conversion.verification import check_whole_inputs, compare_held_out, verify
+from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.measurement.parity import Parity, degradation, noise
-from tfopt.processes.memory import trim_heap
+from tfopt.processes.memory import free_graphs
+from tfopt.runtimes import Runtime
+
+if TYPE_CHECKING:
+    import onnx
 
 
 def export(
@@ -33,7 +38,6 @@ def export(
     from tfopt.conversion.onnx import float16 as onnx_float16  # import TensorFlow, in the child only
     from tfopt.conversion.onnx import int8 as onnx_int8
     from tfopt.conversion.onnx import saved_model_export as onnx_export
-    from tfopt.conversion.onnx.quantizer_names import shorten_names
 
     file = target / "Format-Serving" / "model.onnx"
     file.parent.mkdir()
@@ -54,42 +58,62 @@ def export(
             else:
                 assert examples
                 facts["float32_bytes"] = converted.ByteSize()
-                sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)
-                reduced = is_range_reduced(parameters.reduce_range)
-                mixed, limit = parameters.precision == "auto", parameters.max_degradation
-                feed = list(split_batches(sampled, parent.inputs, 1))
-                options = {"per_channel": parameters.per_channel, "reduce_range": reduced}
-                quantizable = onnx_int8.QuantizableFile(
-                    scratch / "float.onnx", scratch, feed, lowest="int4" if mixed else "int8", **options
-                )
-
-                def compare_form(form: onnx.ModelProto) -> list[Parity]:
-                    onnx.save(form, scratch / "form.onnx")
-                    child = runtimes.load(OnnxModel(scratch / "form.onnx"))
-                    return compare_held_out(parent, child, examples, sampled, parameters)
-
-                facts |= quantizable.choose_ranges(parameters.calibration, lambda form: noise(compare_form(form)))
-                facts |= {"reduce_range": reduced, **quantizable.facts}
-                if limit is None:
-                    converted = quantizable.quantize()
-                else:
-                    converted, mix_facts = limit_degradation(
-                        quantizable,
-                        limit,
-                        lambda form: degradation(compare_form(form)),
-                        mixed=mixed,
-                        sensitivities=sensitivities,
-                    )
-                    facts |= mix_facts | quantizable.facts  # with those of the rounding
-                shorten_names(converted)
+                del converted  # the file has it
+                converted, sampled, int8_facts = _quantize(parent, examples, scratch, parameters, sensitivities)
+                facts |= int8_facts
     if parameters.precision == "float16":
         converted = onnx_float16.cast_float16(converted)
-    onnx_export.check_model(converted)
+    if parameters.precision != "float32":
+        onnx_export.check_model(converted)
     onnx.save(converted, file)
     facts["ops"] = dict(sorted(Counter(node.op_type for node in converted.graph.node).items()))
     del converted
-    gc.collect()  # the converter's graphs are cycles, with dozens of copies of the weights
-    trim_heap()
+    free_graphs()
     with runtimes.load(OnnxModel(target)) as child:
         facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)
     return {"precision": parameters.precision, **facts}
+
+
+def _quantize(
+    parent: Runtime,
+    examples: Examples,
+    scratch: Path,
+    parameters: OnnxConversion,
+    sensitivities: SensitivityTable | None,
+) -> tuple["onnx.ModelProto", Batch, ConversionFacts]:
+    """Return ``float.onnx`` in 8 bits or a mix, the inputs that it was calibrated on, and metadata for the card."""
+    import onnx
+
+    from tfopt.conversion.onnx import int8 as onnx_int8  # imports TensorFlow
+    from tfopt.conversion.onnx.quantizer_names import shorten_names
+
+    sampled, calibrated = calibration.sample_inputs(examples, parent.inputs, parameters)
+    reduced = is_range_reduced(parameters.reduce_range)
+    mixed, limit = parameters.precision == "auto", parameters.max_degradation
+    feed = list(split_batches(sampled, parent.inputs, 1))
+    options = {"per_channel": parameters.per_channel, "reduce_range": reduced}
+    quantizable = onnx_int8.QuantizableFile(
+        scratch / "float.onnx", scratch, feed, lowest="int4" if mixed else "int8", **options
+    )
+
+    def compare_form(form: "onnx.ModelProto") -> list[Parity]:
+        onnx.save(form, scratch / "form.onnx")
+        child = runtimes.load(OnnxModel(scratch / "form.onnx"))
+        return compare_held_out(parent, child, examples, sampled, parameters)
+
+    facts: ConversionFacts = {"calibration": calibrated}
+    facts |= quantizable.choose_ranges(parameters.calibration, lambda form: noise(compare_form(form)))
+    facts |= {"reduce_range": reduced, **quantizable.facts}
+    if limit is None:
+        converted = quantizable.quantize()
+    else:
+        converted, mix_facts = limit_degradation(
+            quantizable,
+            limit,
+            lambda form: degradation(compare_form(form)),
+            mixed=mixed,
+            sensitivities=sensitivities,
+        )
+        facts |= mix_facts | quantizable.facts  # with those of the rounding
+    shorten_names(converted)
+    return converted, sampled, facts

@@ -13,6 +13,7 @@ from tests.graph.saved_models import control_flow, two_ends
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
+from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.components.compile_xla import cache
 from tfopt.components.compile_xla.compile import _compare_outputs
 from tfopt.components.compile_xla.component import compile_xla
@@ -132,6 +133,27 @@ def test_while_loops_and_branches_are_compiled(tmp_path):
         runtimes.load(SavedModel(tmp_path / folder)).run(arrays)["y"] for folder in ("model", "compiled")
     )
     np.testing.assert_allclose(received, expected, atol=1e-6)
+
+
+def test_signatures_that_compute_the_same_share_one_program(tmp_path):
+    kernel = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+
+    def serve(factor):
+        return tf.function(
+            lambda x: {"y": tf.tanh(x @ tf.constant(kernel)) * factor},
+            input_signature=[tf.TensorSpec([None, 8], name="x")],
+        )
+
+    signatures = {"serving_default": serve(2.0), "serve": serve(2.0), "other": serve(3.0)}
+    tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=signatures)
+    write_compiled(read(tmp_path / "model"), tmp_path / "compiled", [])
+    functions = read_meta_graph(tmp_path / "compiled").graph_def.library.function
+    assert sum("Tanh" in {node.op for node in function.node_def} for function in functions) == 2
+    x = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)
+    with runtimes.load(SavedModel(tmp_path / "compiled")) as runtime:
+        for key, factor in (("serving_default", 2), ("serve", 2), ("other", 3)):
+            received = runtime.with_signature(key).run({"x": x})["y"]
+            np.testing.assert_allclose(received, np.tanh(x @ kernel) * factor, atol=1e-5)
 
 
 def test_static_signatures_with_clusters_are_refused(digits_model, tmp_path):

@@ -118,6 +118,15 @@ class Comparison:
                 reasons, "a signature that can be run here", "export serving_default with plain tensors"
             )
 
+    @property
+    def signatures(self) -> list[str]:
+        """The keys of the signatures that are compared."""
+        return list(self._recorded)
+
+    def recorded(self, key: str) -> Runtime:
+        """Return the inputs and outputs of a signature, without the parent."""
+        return self._recorded[key]
+
     def errors(self, child: Loader) -> dict[str, ParityFacts]:
         """Return the parity facts of each output of a child by ``signature/output``; see `parity.compare`."""
         facts: dict[str, ParityFacts] = {}

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import re
 from pathlib import Path
 
@@ -13,6 +14,12 @@ def peak_memory(process: int | str = "self") -> int:
     """
     marks = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     return int(marks[1]) * 1024 if marks else 0
+
+
+def free_graphs() -> None:
+    """Free graphs of TensorFlow that are not used any more: they are cycles, each with copies of all weights."""
+    gc.collect()
+    trim_heap()
 
 
 def trim_heap() -> None:

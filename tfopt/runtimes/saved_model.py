@@ -4,7 +4,8 @@ A frozen model, as `tfopt.saved_models.saved_model.write` makes it, runs in a se
 model: `tf.saved_model.load` copies its constants several times, and takes six times as long.
 """
 
-from typing import Any
+import copy
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,22 +27,36 @@ def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
     meta_graph = read_meta_graph(folder)
     if _is_frozen(meta_graph) and not (folder / "variables").exists():
         return FrozenSavedModelRuntime(model, meta_graph, signature, threads)
-    return SavedModelRuntime(model, meta_graph, signature, threads)
+    tags = list(meta_graph.meta_info_def.tags)
+    del meta_graph  # may have all weights
+    return SavedModelRuntime(model, tags, signature, threads)
 
 
 class SavedModelRuntime(Runtime):
     """A signature of a SavedModel."""
 
-    def __init__(self, model: Model, meta_graph: Any, signature: str, threads: int | None) -> None:
+    def __init__(self, model: Model, tags: list[str], signature: str, threads: int | None) -> None:
         """Load the model; see `tfopt.runtimes.load`."""
         import tensorflow as tf
 
         set_threads(threads)
         folder = model.saved_model or model.path
         try:
-            self._loaded = tf.saved_model.load(str(folder), list(meta_graph.meta_info_def.tags))
+            self._loaded = tf.saved_model.load(str(folder), tags)
         except Exception as error:
             raise _damaged(model, error) from error
+        self._model = model
+        self._constant = tf.constant
+        self._select(signature)
+
+    def with_signature(self, signature: str) -> Self:
+        """Return a runtime for another signature of the loaded model, which both use."""
+        other = copy.copy(self)
+        other._select(signature)
+        return other
+
+    def _select(self, signature: str) -> None:
+        model = self._model
         if signature not in self._loaded.signatures:
             raise signature_error(model, signature, self._loaded.signatures)
         self._call = self._loaded.signatures[signature]
@@ -51,7 +66,6 @@ class SavedModelRuntime(Runtime):
         if model.saved_model and any(spec.dtype == "string" for spec in self.inputs.values()):
             self.inputs |= read_text_inputs(model.saved_model, signature)
         self.outputs = {name: to_tensor_spec(spec) for name, spec in sorted(self._call.structured_outputs.items())}
-        self._constant = tf.constant
 
     def run_within_limit(self, call: Call, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Return the result of a call that `stop` can cancel."""

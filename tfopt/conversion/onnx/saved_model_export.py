@@ -18,6 +18,7 @@ from tfopt.conversion.onnx import block_weights as onnx_block_weights
 from tfopt.conversion.onnx.node_order import reorder, subgraphs
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
+from tfopt.processes.memory import free_graphs
 from tfopt.saved_models.marked_functions import inlinable
 from tfopt.saved_models.state import check_stateless
 
@@ -66,8 +67,10 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
             )
         # TensorFlow replaces characters that no Python identifier may have; in ONNX any text is a name.
         names |= zip(inputs, sorted(read_meta_graph(saved_model).signature_def["serving_default"].inputs), strict=True)
+        free_graphs()
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(graph_def, name="")
+            del graph_def
             converted = tfonnx.process_tf_graph(
                 graph,
                 opset=opset,
@@ -84,14 +87,18 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
                 },
                 continue_on_error=False,
             )
-            passes = optimizer._get_optimizers().items()
-            passes = {name: type(each.__name__, (_OptimizerPass, each), {}) for name, each in passes}
-            optimized = optimizer.optimize_graph(converted, catch_errors=False, optimizers=passes)
-            model: onnx.ModelProto = optimized.make_model("tfopt")
-            reorder(model)
+        del graph
+        free_graphs()
+        passes = optimizer._get_optimizers().items()
+        passes = {name: type(each.__name__, (_OptimizerPass, each), {}) for name, each in passes}
+        converted = optimizer.optimize_graph(converted, catch_errors=False, optimizers=passes)
+        model: onnx.ModelProto = converted.make_model("tfopt")
+        del converted
+        reorder(model)
     except Exception as error:
         received = f"the converter failed: {first_line(error)[:300]}"
         raise ComponentError(received, "a graph that tf2onnx can convert", _fix_of(received)) from error
+    free_graphs()
     _name_axes_of_pads(model, opset)
     check_model(model)
     return model
