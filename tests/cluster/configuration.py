@@ -155,7 +155,8 @@ def _kubelet(folder: Path) -> object:
 def commands(folder: Path, programs: Path) -> dict[str, list[str]]:
     """Return the command of each program, in the order of their start."""
     pki = folder / "pki"
-    etcd = "http://127.0.0.1:2379"
+    # In memory (PRIVATE): on a disk that is busy, Argo's controller could not renew its lease in time.
+    data, etcd = "/var/lib/etcd", "http://127.0.0.1:2379"
     peers = "http://127.0.0.1:2380"
     addresses = [f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}", f"--listen-peer-urls={peers}"]
     addresses += [f"--initial-advertise-peer-urls={peers}", f"--initial-cluster=default={peers}"]
@@ -182,7 +183,7 @@ def commands(folder: Path, programs: Path) -> dict[str, list[str]]:
     controllers = ["--use-service-account-credentials", f"--service-account-private-key-file={pki}/accounts.key"]
     kubelet = [f"--config={folder}/kubelet.json", f"--root-dir={folder}/kubelet", f"--cert-dir={folder}/certificates"]
     return {
-        "etcd": [f"{programs}/etcd", f"--data-dir={folder}/etcd", *addresses],
+        "etcd": [f"{programs}/etcd", f"--data-dir={data}", *addresses],
         "kube-apiserver": [f"{programs}/kube-apiserver", *api],
         "containerd": ["containerd", "--config", f"{folder}/containerd.toml"],
         "names": [sys.executable, "-m", "tests.cluster.names", ADDRESS, f"{folder}/admin.kubeconfig"],

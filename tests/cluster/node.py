@@ -84,7 +84,9 @@ def start(folder: Path = FOLDER, seconds: float = 300) -> None:
 
 
 def stop(folder: Path = FOLDER) -> None:
-    """Kill the node's processes, and remove its cgroups and its folder."""
+    """Kill the node's processes, and remove its cgroups and its folder; without the folder there is no node."""
+    if not folder.exists():
+        return
     if process := first_process(folder):
         os.kill(process, signal.SIGKILL)
         with contextlib.suppress(OSError):
