@@ -133,7 +133,7 @@ def runtime(definitions, tmp_path) -> None:
     archive.unlink()
     (manifest,) = yaml.safe_load_all((definitions / "runtimes/kserve-tritonserver.yaml").read_text())
     (container,) = manifest["spec"]["containers"]
-    container["image"] = IMAGE
+    container |= {"image": IMAGE, "resources": {"requests": {"cpu": "100m", "memory": "300Mi"}}}
     apply([manifest])
 
 
@@ -161,6 +161,7 @@ def test_kserve_serves_a_pushed_version_and_then_the_next_one(controller, runtim
     finally:
         kubectl("delete", "inferenceservice", "digits", "--namespace", namespace, "--ignore-not-found")
         kubectl("delete", "namespace", namespace, "--wait=false")
+        kubectl("delete", "persistentvolume", "repositories", "--wait=false")
         shutil.rmtree(FOLDER / "repositories", ignore_errors=True)
 
 
