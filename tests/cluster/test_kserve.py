@@ -180,10 +180,10 @@ def pods(namespace: str) -> list[dict]:
 
 def answer(namespace: str, number: int) -> list[float] | None:
     """Return the outputs of the only pod, if it is that of a version; None while there is none."""
-    found = pods(namespace)
-    if [pod["metadata"]["annotations"]["tfopt/version"] for pod in found] != [str(number)]:
+    ready = pods(namespace)
+    if [pod["metadata"]["annotations"]["tfopt/version"] for pod in ready] != [str(number)]:
         return None
-    (pod,) = found
+    (pod,) = ready
     tensor = {"name": "x", "shape": list(ROWS.shape), "datatype": "FP32", "data": ROWS.ravel().tolist()}
     url = f"http://{pod['status']['podIP']}:8080/v2/models/digits/infer"
     request = urllib.request.Request(url, json.dumps({"inputs": [tensor]}).encode())
