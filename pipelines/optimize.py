@@ -1,5 +1,6 @@
 """Optimize a trained model for CPUs: make every candidate, measure all against the model, select one and push it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
@@ -49,6 +50,7 @@ class Selection:
     max_p99_ms: Inherited
     rate: Inherited
     price: Inherited
+    device: Inherited
     layout: Inherited
     canary: Inherited
     signing_key: Inherited
@@ -164,25 +166,74 @@ def select_and_push(
     model must pass, too (`replay_inputs`); the baseline is then not pushed instead. ``warm_start`` are the artifacts
     ``trained`` and ``recipe``, which `push_model` stores for the next run.
     """
-    compared = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
+    loading = loading or {}
+    evaluated = _evaluate(steps, model, candidates, examples, selection, loading, module)
+    return _select_one(steps, model, candidates, examples, selection, loading, evaluated, replay, **warm_start)
+
+
+def select_for_kinds(
+    steps: Steps,
+    model: Any,
+    candidates: list[Any],
+    examples: Any,
+    selections: Mapping[str, Selection],
+    loading: Loading | None = None,
+    module: Any = None,
+) -> dict[str, object]:
+    """Evaluate candidates once; then for each kind of machine measure them on it, select one model and push it.
+
+    The ids of the steps of a kind end with its name, as ``benchmark_board``, so that options of Kubeflow place them
+    (``benchmark_board:node.LABEL=VALUE``). Elsewhere ``device`` of a selection is a machine of that kind. Each
+    selection needs a destination of its own. Return the outputs of the selections, such as ``selected_board``.
+    """
+    loading = loading or {}
+    evaluated = _evaluate(steps, model, candidates, examples, next(iter(selections.values())), loading, module)
+    outputs: dict[str, object] = {}
+    for kind, selection in selections.items():
+        selected = _select_one(steps, model, candidates, examples, selection, loading, evaluated, suffix=f"_{kind}")
+        outputs |= {f"{name}_{kind}": output for name, output in selected.items()}
+    return outputs
+
+
+def _evaluate(
+    steps: Steps, model: Any, candidates: list[Any], examples: Any, selection: Selection, loading: Loading, module: Any
+) -> Any:
     quality = values_of(selection, "label", "output", "metrics", "slices", "max_skipped")
-    evaluated = steps.evaluate(**compared, **quality, module=module)
-    speed = values_of(selection, "seconds", "batch_sizes", "objective", "max_p99_ms", "rate", "price")
-    measured = steps.benchmark(**compared, **speed)
+    step = steps.evaluate(baseline=model, candidates=candidates, examples=examples, module=module, **quality, **loading)
+    return step.outputs["evaluation"]
+
+
+def _select_one(
+    steps: Steps,
+    model: Any,
+    candidates: list[Any],
+    examples: Any,
+    selection: Selection,
+    loading: Loading,
+    evaluated: Any,
+    replay: Any = None,
+    *,
+    suffix: str = "",
+    **warm_start: Any,
+) -> dict[str, object]:
+    """Measure the speed of evaluated candidates, select one, test and push it; the suffix ends the ids of the steps."""
+    speed = values_of(selection, "seconds", "batch_sizes", "objective", "max_p99_ms", "rate", "price", "device")
+    compared = {"baseline": model, "candidates": candidates}
+    measured = steps.benchmark(id=f"benchmark{suffix}", **compared, examples=examples, **speed, **loading)
     selected = steps.select_model(
-        baseline=model,
-        candidates=candidates,
-        evaluation=evaluated.outputs["evaluation"],
+        id=f"select_model{suffix}",
+        **compared,
+        evaluation=evaluated,
         benchmark=measured.outputs["benchmark"],
         **values_of(selection, "goals", "confidence", "slice_records", "objective", "destination", "layout"),
     )
-    pushed = {"model": selected.outputs["selected"], "examples": examples, **(loading or {})}
-    pushed |= {"fallback": model, **values_of(selection, "destination", "layout")}
-    tested = steps.validate_serving(**pushed).outputs["infra_blessing"]
+    loaded = {"model": selected.outputs["selected"], **values_of(selection, "destination", "layout"), **loading}
+    pushed = {**loaded, "examples": examples, "fallback": model}
+    tested = steps.validate_serving(id=f"validate_serving{suffix}", **pushed).outputs["infra_blessing"]
     if replay:
-        loaded = {"model": pushed["model"], **values_of(selection, "destination", "layout"), **(loading or {})}
         tested = steps.replay(**loaded, tested=tested, **replay).outputs["infra_blessing"]
     steps.push_model(
+        id=f"push_model{suffix}",
         **values_of(selection, "keep", "canary", "signing_key", "register", "model_name", "destination_uri"),
         blessing=selected.outputs["blessing"],
         infra_blessing=tested,

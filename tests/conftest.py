@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.shared_runtimes import SharedRuntimes
 from tfopt.component import find
-from tfopt.components.benchmark import comparison, measured_model, measurement
+from tfopt.components.benchmark import comparison, measured_model, model_process
 from tfopt.components.benchmark.machine_conditions import OtherCores
 from tfopt.processes.preloaded_processes import preloading
 from tfopt.processes.startup import speed_up_imports
@@ -115,7 +115,7 @@ def _preloading() -> Iterator[None]:
 def shared_runtimes(tmp_path_factory) -> Iterator[SharedRuntimes]:
     """Import each runtime once for the benchmarks of all tests; those of its processes start their own."""
     with SharedRuntimes(tmp_path_factory.mktemp("runtimes")) as shared, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measurement, "RuntimeProcesses", shared)
+        patch.setattr(model_process, "RuntimeProcesses", shared)
         yield shared
 
 

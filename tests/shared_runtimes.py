@@ -19,13 +19,13 @@ class SharedRuntimes(contextlib.ExitStack):
         self._folder = folder
         self._shared: dict[Any, RuntimeProcesses] = {}
 
-    def __call__(self, cores: Sequence[int], _: Path) -> AbstractContextManager[RuntimeProcesses]:
+    def __call__(self, cores: Sequence[int], _: Path, instances: int = 1) -> AbstractContextManager[RuntimeProcesses]:
         """Return the processes of these cores, and of the environment and the working folder of now."""
         environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-        key = (*cores, Path.cwd(), frozenset(environment.items()))
+        key = (instances, *cores, Path.cwd(), frozenset(environment.items()))
         if key not in self._shared:
             folder = Path(tempfile.mkdtemp(dir=self._folder))
-            self._shared[key] = self.enter_context(RuntimeProcesses(cores, folder))
+            self._shared[key] = self.enter_context(RuntimeProcesses(cores, folder, instances))
         return contextlib.nullcontext(self._shared[key])
 
     def end(self) -> None:

@@ -230,6 +230,7 @@ def test_declaring_imports_nothing_heavy(statement: str):
 
 def test_pipelines_import_only_declarations_and_each_other():
     allowed = {
+        "collections.abc",
         "dataclasses",
         "tfopt.artifacts",
         "tfopt.component",

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.benchmark.comparison import Look
-from tfopt.components.benchmark.machine_conditions import OtherCores, choose_cores
 from tfopt.components.benchmark.measured_model import MeasuredModel, RoundLoad
+from tfopt.components.benchmark.model_process import Machine
 from tfopt.components.benchmark.parameters import TURNS, Settings
 from tfopt.components.benchmark.worker import FirstCall, ModelFacts
 from tfopt.measurement.interim_looks import LookSchedule
@@ -45,24 +45,29 @@ OVERTIME = 2.0  # multiple of the planned seconds that may be used before the nu
 InputFile = Callable[[dict[str, TensorSpec]], Path]
 
 
-def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, input_file: InputFile) -> LookSchedule:
+def measure_interleaved(
+    models: Sequence[MeasuredModel], settings: Settings, input_file: InputFile, machine: Machine | None = None
+) -> LookSchedule:
     """Measure every model at every batch size that it supports, and fill in its results. One process works at a time.
 
-    The returned schedule of the looks determines the level of each interval.
+    They run on ``machine``, by default this one. The returned schedule of the looks determines the level of each
+    interval.
 
     Raises:
         ComponentError: If the baseline fails.
     """
-    measurement = _Measurement(models, settings, input_file)
+    measurement = _Measurement(models, settings, input_file, machine or Machine())
     measurement.try_all()
     return measurement.run_rounds()
 
 
 class _Measurement:
-    def __init__(self, models: Sequence[MeasuredModel], settings: Settings, input_file: InputFile) -> None:
+    def __init__(
+        self, models: Sequence[MeasuredModel], settings: Settings, input_file: InputFile, machine: Machine
+    ) -> None:
         self._models, self._settings, self._input_file = list(models), settings, input_file
         self._baseline = next(model for model in models if model.is_baseline)
-        self._others = OtherCores(choose_cores(settings.threads))
+        self._others = machine.other_cores(machine.choose_cores(settings.threads))
 
     def try_all(self) -> None:
         """Load each model once, and leave out what is too slow."""

@@ -13,8 +13,8 @@ Reference: Efron and Tibshirani 1993, "An introduction to the bootstrap", chapte
 import contextlib
 import logging
 import math
-import os
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,9 +27,8 @@ from scipy.special import stdtrit
 
 from tfopt.components.benchmark.comparison import EQUIVALENCE
 from tfopt.components.benchmark.interleaving import GROUP_BYTES, InputFile
-from tfopt.components.benchmark.machine_conditions import OtherCores, choose_cores
 from tfopt.components.benchmark.measured_model import MeasuredModel, RoundLoad
-from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, ModelProcess, RuntimeProcesses
+from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, Machine, ModelProcess, Runtimes
 from tfopt.components.benchmark.parameters import Settings
 from tfopt.errors import ComponentError
 from tfopt.measurement.speedup import LEVEL, verdict
@@ -125,14 +124,15 @@ class Load:
 class LoadMeasurement:
     """Measures the models that the closed loop has measured."""
 
-    def __init__(self, settings: Settings, input_file: InputFile, folder: Path) -> None:
+    def __init__(self, settings: Settings, input_file: InputFile, folder: Path, machine: Machine | None = None) -> None:
         """Use all cores of a node."""
         assert settings.max_p99_ms
-        self._limit, self._cores = settings.max_p99_ms, count_node_cores(settings)
+        self._machine = machine or Machine()
+        self._limit, self._cores = settings.max_p99_ms, count_node_cores(settings, self._machine)
         self._settings, self._input_file, self._folder = settings, input_file, folder
         self._rounds = min(settings.rounds, ROUNDS)
         self._step_seconds = max(settings.seconds / self._rounds / len(LADDER), WINDOW * self._limit / 1e3)
-        self._stack, self._runtimes = contextlib.ExitStack(), dict[tuple[int, int], RuntimeProcesses]()
+        self._stack, self._runtimes = contextlib.ExitStack(), dict[tuple[int, int], Runtimes]()
 
     def measure(self, models: Sequence[MeasuredModel]) -> dict[str, NodeLoad]:
         """Return the measurements by the name of the model.
@@ -163,9 +163,9 @@ class LoadMeasurement:
         if key not in self._runtimes:
             folder = self._folder / f"load {threads} {instances}"
             folder.mkdir()
-            processes = RuntimeProcesses(choose_cores(threads * instances), folder, instances)
+            processes = self._machine.runtimes(self._machine.choose_cores(threads * instances), folder, instances)
             self._runtimes[key] = self._stack.enter_context(processes)
-        with ModelProcess(model.model, self._runtimes[key], self._folder / "load.log") as process:
+        with self._runtimes[key].process(model.model, self._folder / "load.log") as process:
             process.renew()
             facts = process.call("load", model.model.uri, model.model.signature, threads)
             process.call("feed", str(self._input_file(facts.pop("inputs"))))
@@ -227,7 +227,7 @@ class LoadMeasurement:
     def _run_round(self, node: LoadedNode, number: int) -> None:
         setup, rate = node.setup, self._settings.rate
         assert setup
-        others = OtherCores(choose_cores(setup.threads * setup.instances))
+        others = self._machine.other_cores(self._machine.choose_cores(setup.threads * setup.instances))
         with self._started(node.model, setup.threads, setup.instances) as process:
             before, load = others.seconds(), Load(node, process, setup.batch_size)
             steps = [self._send(load, step, limit=self._limit, most_late=OVERLOAD) for step in node.guess * LADDER]
@@ -272,9 +272,9 @@ class LoadMeasurement:
         return result
 
 
-def count_node_cores(settings: Settings) -> int:
+def count_node_cores(settings: Settings, machine: Machine) -> int:
     """Return the number of cores of a node; raise ComponentError if this process may not use as many."""
-    available = len(choose_cores(os.cpu_count() or 1))
+    available = len(machine.choose_cores(sys.maxsize))
     if settings.node_cores and settings.node_cores > available:
         received = f"benchmark: node_cores={settings.node_cores}"
         expected = f"at most {available}, the cores this process may use"

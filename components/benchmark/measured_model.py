@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
-from tfopt.components.benchmark.model_process import ModelProcess
+from tfopt.components.benchmark.model_process import DeviceError, ModelProcess
 from tfopt.components.benchmark.worker import ModelFacts
 from tfopt.errors import ComponentError
 from tfopt.processes.worker_process import CallFailed
@@ -63,6 +63,8 @@ class MeasuredModel:
         """Record a failure of a candidate as its result; raise a failure of the baseline, which all depend on."""
         try:
             yield
+        except DeviceError:  # this ends the measurement of all models
+            raise
         except ComponentError as error:
             self._drop(error.received)
             if self.is_baseline:

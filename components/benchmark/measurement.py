@@ -8,15 +8,15 @@ from pathlib import Path
 from tfopt.artifacts import Model, unique_names
 from tfopt.components.benchmark import results
 from tfopt.components.benchmark.comparison import Look, compare_starts
+from tfopt.components.benchmark.device import connect
 from tfopt.components.benchmark.inputs import Inputs
 from tfopt.components.benchmark.interleaving import measure_interleaved
 from tfopt.components.benchmark.load import LoadMeasurement, count_node_cores
-from tfopt.components.benchmark.machine_conditions import MachineLoad, choose_cores, describe_tensorflow
+from tfopt.components.benchmark.machine_conditions import describe_tensorflow
 from tfopt.components.benchmark.measured_model import MeasuredModel
-from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, ModelProcess, RuntimeProcesses
+from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, Machine
 from tfopt.components.benchmark.parameters import Settings
 from tfopt.errors import ComponentError
-from tfopt.measurement.machine_fingerprint import fingerprint
 from tfopt.measurement.speedup import LEVEL
 from tfopt.reports.benchmark_report import BenchmarkReport, LoadSettings
 from tfopt.value_types import JsonObject
@@ -31,23 +31,18 @@ def measure_models(
         ComponentError: If the machine has too few cores, or the baseline fails.
     """
     settings.check()
-    cores = choose_cores(settings.threads)
-    if len(cores) < settings.threads:
-        received = f"benchmark: threads={settings.threads}"
-        expected = f"at most {len(cores)}, the cores this process may use"
-        fix = f"pass threads={len(cores)}, or run it on a machine, or in a container, with more cores"
-        raise ComponentError(received, expected, fix)
-    load = MachineLoad()
-    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder, connect(settings.device, models, folder) as machine:
+        cores, load_settings = _choose_cores(settings, machine), _load_settings(settings, machine)
         inputs = Inputs(examples, records=max(settings.sizes), seed=settings.seed, folder=Path(folder))
-        with _started(models, cores, Path(folder)) as measured:
-            schedule = measure_interleaved(measured, settings, inputs.file)
+        with _started(models, machine, cores, Path(folder)) as measured:
+            schedule = measure_interleaved(measured, settings, inputs.file, machine)
             loads = (
-                LoadMeasurement(settings, inputs.file, Path(folder)).measure(measured) if settings.max_p99_ms else {}
+                LoadMeasurement(settings, inputs.file, Path(folder), machine).measure(measured)
+                if settings.max_p99_ms
+                else {}
             )
-        environment = fingerprint(cores) | {
+        environment = machine.describe(cores) | {
             "nice": measured[0].facts["nice"],
-            "load": load.facts(),
             "tensorflow": _tensorflow(measured),
         }
     baseline = measured[0]
@@ -75,24 +70,37 @@ def measure_models(
             for model in measured
         ],
         split=settings.split if examples else None,
-        load=LoadSettings(
-            settings.max_p99_ms,
-            settings.rate or None,
-            settings.arrivals,
-            count_node_cores(settings),
-            settings.price or None,
-        )
-        if settings.max_p99_ms
-        else None,
+        load=load_settings,
     )
 
 
+def _choose_cores(settings: Settings, machine: Machine) -> list[int]:
+    cores = machine.choose_cores(settings.threads)
+    if len(cores) < settings.threads:
+        received = f"benchmark: threads={settings.threads}"
+        expected = f"at most {len(cores)}, the cores this process may use"
+        if settings.device:
+            expected = f"at most {len(cores)}, the cores that may be used on {settings.device}"
+        fix = f"pass threads={len(cores)}, or run it on a machine, or in a container, with more cores"
+        raise ComponentError(received, expected, fix)
+    return cores
+
+
+def _load_settings(settings: Settings, machine: Machine) -> LoadSettings | None:
+    if not settings.max_p99_ms:
+        return None
+    cores = count_node_cores(settings, machine)
+    return LoadSettings(settings.max_p99_ms, settings.rate or None, settings.arrivals, cores, settings.price or None)
+
+
 @contextlib.contextmanager
-def _started(models: Sequence[Model], cores: Sequence[int], folder: Path) -> Iterator[list[MeasuredModel]]:
-    with RuntimeProcesses(cores, folder) as runtimes, contextlib.ExitStack() as stack:
+def _started(
+    models: Sequence[Model], machine: Machine, cores: Sequence[int], folder: Path
+) -> Iterator[list[MeasuredModel]]:
+    with machine.runtimes(cores, folder) as runtimes, contextlib.ExitStack() as stack:
         measured = []
         for index, (name, model) in enumerate(zip(unique_names(list(models)), models, strict=True)):
-            process = stack.enter_context(ModelProcess(model, runtimes, folder / f"{index}.log"))
+            process = stack.enter_context(runtimes.process(model, folder / f"{index}.log"))
             measured.append(MeasuredModel(name, model, process, is_baseline=not index))
         yield measured
 

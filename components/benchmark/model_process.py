@@ -4,15 +4,18 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from tfopt.artifacts import Model
-from tfopt.errors import ComponentError
+from tfopt.components.benchmark.machine_conditions import MachineLoad, OtherCores, choose_cores
+from tfopt.errors import AttemptError, ComponentError
 from tfopt.keras_models.model_code import is_trusted
+from tfopt.measurement.machine_fingerprint import fingerprint
 from tfopt.processes.fork_server import ForkedWorker, late_variables
 from tfopt.processes.isolation import Limits
 from tfopt.processes.worker_process import CallFailed, WorkerDied, WorkerProcess
 from tfopt.runtimes import environment
+from tfopt.value_types import JsonObject
 
 # Relative difference that forks of two processes may show for equal models: its standard deviation was 0.01 (30 pairs
 # of processes, 60 forks each).
@@ -36,6 +39,14 @@ class RuntimeConfig:
         formats = (model.format, *([Model(preprocessing).format] if preprocessing else []))
         variables = environment.read_variables(model)
         return cls(formats, tuple(sorted(variables.items() - late_variables(variables).items())))
+
+
+class Runtimes(Protocol):
+    """Starts processes of models."""
+
+    def process(self, model: Model, log: Path) -> "ModelProcess":
+        """Return the process of a model, which `ModelProcess.renew` starts."""
+        ...
 
 
 class RuntimeProcesses(contextlib.ExitStack):
@@ -62,6 +73,43 @@ class RuntimeProcesses(contextlib.ExitStack):
             )
             self._started[config] = self.enter_context(process)
         return self._started[config]
+
+    def process(self, model: Model, log: Path) -> "ModelProcess":
+        """Return the process of a model, which `ModelProcess.renew` starts."""
+        return ModelProcess(model, self, log)
+
+
+class DeviceError(AttemptError):
+    """The connection with the machine that models are measured on has ended."""
+
+
+class Machine(contextlib.AbstractContextManager["Machine"]):
+    """This machine as the one that models are measured on. Another one is a `device.Device`."""
+
+    def __init__(self) -> None:
+        """Begin to measure its load."""
+        self._load = MachineLoad()
+
+    def choose_cores(self, count: int) -> list[int]:
+        """Choose cores to pin to; fewer if there are not so many."""
+        return choose_cores(count)
+
+    def other_cores(self, own: Sequence[int]) -> OtherCores:
+        """Return the cores that models do not run on."""
+        return OtherCores(own)
+
+    def runtimes(
+        self, cores: Sequence[int], folder: Path, instances: int = 1
+    ) -> contextlib.AbstractContextManager[Runtimes]:
+        """Return the processes that models are forked from."""
+        return RuntimeProcesses(cores, folder, instances)
+
+    def describe(self, cores: Sequence[int]) -> JsonObject:
+        """Return its fingerprint and its load so far."""
+        return fingerprint(cores) | {"load": self._load.facts()}
+
+    def __exit__(self, *_: object) -> None:
+        """Leave this machine as it is."""
 
 
 class ModelProcess(contextlib.AbstractContextManager["ModelProcess"]):

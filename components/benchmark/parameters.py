@@ -9,6 +9,7 @@ from tfopt.component import Between, Names, Reads, SameAs
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import Objective
 from tfopt.measurement.metric_names import check_load
+from tfopt.processes.ssh_worker import SshAddress
 from tfopt.serving.load_generator import Arrivals
 
 TURNS = 2  # in a round; the second runs in the reverse order of the first, so that drift cancels
@@ -42,6 +43,15 @@ def _sizes(text: str) -> list[int]:
     return [first << power for power in range(doublings)]
 
 
+def parse_device(text: str) -> SshAddress | None:
+    """Parse the address of a device; None for this machine.
+
+    Raises:
+        ComponentError: If it is not one of ssh.
+    """
+    return SshAddress.parse(text) if text else None
+
+
 @dataclass(frozen=True)
 class Settings:
     """Parameters of a measurement.
@@ -73,6 +83,10 @@ class Settings:
         node_cores: Cores of a node; by default all that this process may use.
         price: Price of a node for an hour, in any currency: reports the cost of a million predictions at the capacity.
             When 0: it is unknown.
+        device: Another machine to measure on, ``ssh://[USER@]HOST[:PORT]``, such as a board of the kind that will serve
+            the model, or ``ssh://[USER@]HOST[:PORT]/PATH/OF/PYTHON``. It needs Linux, Python 3.11 to 3.13, NumPy and
+            the runtime of each model (``pip install numpy ai-edge-litert``), and a login by key. Models and inputs are
+            copied there once. By default models are measured on this machine.
         split: Split of the examples.
         seed: Seed of the order of the turns and of random inputs.
     """
@@ -89,6 +103,7 @@ class Settings:
     arrivals: Arrivals = "poisson"
     node_cores: Annotated[int, Between(1)] | None = None
     price: Annotated[float, Between(0)] = 0.0
+    device: Annotated[str, Reads(parse_device, "ssh://pi@board.local")] = ""
     split: str = "eval"
     seed: int = 0
 

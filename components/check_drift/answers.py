@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tfopt.components.check_drift.columns import Comparison
 from tfopt.components.check_drift.intervals import Floats
+from tfopt.measurement.parity import has_classes
 
 TOLERANCE = 0.05  # of the standard deviation of the parent's answers: numbers that are closer are the same
 MOST_CLASSES = 100  # whose shares are compared, the most frequent ones
@@ -27,18 +28,30 @@ class Answers:
         return [name for name, array in self.outputs.items() if array.ndim and array.size]
 
     def classes(self, name: str) -> NDArray[Any] | None:
-        """Return the class of each record; None for numbers."""
-        array = self.outputs[name].reshape(len(self.outputs[name]), -1)
+        """Return the class of each record; None for numbers, and for probabilities that are independent."""
+        array = self._rows(name)
         if array.dtype.kind not in "f":
             return array[:, 0] if array.shape[1] == 1 else None
         if array.shape[1] > 1:
-            return np.asarray(array.argmax(1))
+            return np.asarray(array.argmax(1)) if has_classes(array) else None
         is_probability = bool(((array >= 0) & (array <= 1)).all())
         return np.asarray(array[:, 0] >= 0.5).astype(int) if is_probability else None
 
     def numbers(self, name: str) -> Floats:
-        """Return the number of each record."""
-        return np.asarray(self.outputs[name].reshape(len(self.outputs[name]), -1)[:, 0], np.float64)
+        """Return the number of each record, or the mean of its numbers, such as the share of marked pixels."""
+        return np.asarray(self._rows(name).mean(1), np.float64)
+
+    def distances(self, name: str, other: "Answers") -> Floats:
+        """Return for each record the root of the mean squared difference to another model's numbers."""
+        differences = self._rows(name).astype(np.float64) - other._rows(name)
+        return np.asarray(np.sqrt(np.square(differences).mean(1)))
+
+    def spread(self, name: str) -> float:
+        """Return the standard deviation of all numbers, or 1 if they are equal."""
+        return float(self._rows(name).astype(np.float64).std()) or 1.0
+
+    def _rows(self, name: str) -> NDArray[Any]:
+        return self.outputs[name].reshape(len(self.outputs[name]), -1)
 
 
 def compare_answers(reference: Answers, served: Answers) -> Iterator[Comparison]:
@@ -68,6 +81,5 @@ def disagreement(answers: Answers, parent: Answers, scale: Answers) -> Floats:
         if one is not None and other is not None:
             differs |= np.asarray(one != other)
         else:
-            spread = float(scale.numbers(name).std()) or 1.0
-            differs |= np.abs(answers.numbers(name) - parent.numbers(name)) > TOLERANCE * spread
+            differs |= answers.distances(name, parent) > TOLERANCE * scale.spread(name)
     return differs.astype(np.float64)

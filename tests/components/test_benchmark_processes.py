@@ -17,7 +17,7 @@ from tests.components.workloads import may_raise_priority, run, tflite, workers
 from tests.process_tree import has_ended, marked, wait_until
 from tfopt.artifacts import Model
 from tfopt.artifacts.models import PREPROCESSING
-from tfopt.components.benchmark import interleaving, measured_model, measurement
+from tfopt.components.benchmark import interleaving, measured_model, model_process
 from tfopt.components.benchmark.machine_conditions import choose_cores, describe_tensorflow
 from tfopt.components.benchmark.model_process import ModelProcess, RuntimeConfig, RuntimeProcesses
 from tfopt.components.configure_runtime.component import configure_runtime
@@ -32,7 +32,7 @@ from tfopt.runtimes.environment import ONEDNN, add_variables
 def _own_runtimes(shared_runtimes, monkeypatch) -> None:
     """Start new processes in each benchmark, and end them with it, as outside the tests."""
     shared_runtimes.end()
-    monkeypatch.setattr(measurement, "RuntimeProcesses", RuntimeProcesses)
+    monkeypatch.setattr(model_process, "RuntimeProcesses", RuntimeProcesses)
 
 
 @pytest.mark.nightly  # daily: tests/measurement

@@ -5,6 +5,7 @@ import pytest
 
 from tests.components.exporters import write_split
 from tfopt.artifacts import Examples, Model
+from tfopt.components.check_drift.answers import Answers, compare_answers, disagreement
 from tfopt.components.check_drift.columns import compare_columns
 from tfopt.components.check_drift.decision import decide
 from tfopt.components.check_drift.intervals import distribution_distance, share_change
@@ -94,6 +95,20 @@ def test_a_change_within_its_interval_is_none(tmp_path):
     report = judge(tmp_path, {"x": words}, {"x": gaps})
     (change,) = [change for change in report.changes if change.kind == "missing"]
     assert change.change > change.limit > change.low and report.decision == "nothing"
+
+
+def test_pixels_are_compared_by_value():
+    """The largest of independent probabilities is no class: a mask can differ, or agree, wherever it is."""
+    pixels = np.random.default_rng(3).uniform(0, 0.6, (200, 30))
+    pixels[:, 0] = 0.9  # the largest one of each record
+    other = pixels.copy()
+    other[:50, 1:] = 1 - other[:50, 1:]
+    before, now = (Answers({"mask": each.astype(np.float32)}) for each in (pixels, other))
+    assert before.classes("mask") is None
+    np.testing.assert_array_equal(disagreement(now, before, before), np.arange(200) < 50)
+    (compared,) = compare_answers(before, now)
+    assert compared.kind == "answers"
+    np.testing.assert_allclose(compared.served, other.mean(1), rtol=1e-6)
 
 
 def test_what_was_not_learned_comes_before_ranges(tmp_path):

@@ -109,7 +109,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
                 preloaded_processes.start_ahead()
             outputs = [str(_resolved(target)) for target in targets.values() if not is_remote(target.uri)]
             with recorded_work({"component": component.name, "outputs": outputs}):
-                _isolate_step(component, targets)
+                _isolate_step(component, targets, parameters)
                 _call(component, {**inputs, **staged, **component.arguments(parameters)})
             for artifact in staged.values():
                 if not is_remote(artifact.uri):
@@ -137,7 +137,7 @@ def _limits(component: Component, inputs: Mapping[str, Any], staged: Mapping[str
     return Limits(tuple(artifact.uri for artifact in staged.values() if not is_remote(artifact.uri)), needs_tcp)
 
 
-def _isolate_step(component: Component, targets: Mapping[str, Artifact]) -> None:
+def _isolate_step(component: Component, targets: Mapping[str, Artifact], parameters: Mapping[str, Any]) -> None:
     """Limit this process, if it runs only this step, to its outputs, the folders that they are in, and temporary files.
 
     Components that serve and push start servers and connect; they load models in child processes.
@@ -146,7 +146,8 @@ def _isolate_step(component: Component, targets: Mapping[str, Artifact]) -> None
     if limits is None or own is None or component.purpose == "serving" or _running.get() or is_in_run():
         return
     folders = [_resolved(target).parent for target in targets.values() if not is_remote(target.uri)]
-    tcp = limits.tcp or any(is_remote(target.uri) for target in targets.values())
+    addresses = [*(target.uri for target in targets.values()), *map(str, parameters.values())]  # a device's, too
+    tcp = limits.tcp or any(map(is_remote, addresses))
     isolate(Limits((*limits.folders, *own.folders, *map(str, folders), tempfile.gettempdir()), tcp))
 
 

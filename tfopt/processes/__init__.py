@@ -4,6 +4,7 @@
 |---|---|
 | call a function in a child process | `subprocess_call`; the side of the child: `child_call` |
 | call a process often | `worker_process` |
+| the same on another machine, by ssh; its start there | `ssh_worker`; `ssh_bootstrap` |
 | fork it from a process that imported TensorFlow | `fork_server`; those of a run: `preloaded_processes` |
 | start a process in less time | `startup` |
 | end a process with its parent | `parent_death` |

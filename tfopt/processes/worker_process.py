@@ -12,7 +12,7 @@ import socket
 import subprocess
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -100,19 +100,34 @@ class WorkerProcess(WorkerClient):
     ) -> None:
         """Start ``python -m MODULE``, which calls `serve_calls` with the file descriptor in its first argument."""
         ours, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            command = [*limited_command(limits), *PYTHON, "-m", module, str(number), *words]
+            self._start(command, log, [number], env={**os.environ, **(environment or {})})
+        super().__init__(Connection(ours.detach()), log)
+
+    def _start(
+        self,
+        command: Sequence[str],
+        log: Path,
+        descriptors: Sequence[int] = (),
+        *,
+        channel: int = subprocess.DEVNULL,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start a process that ends with this one, with a channel as its standard input and output if it has one."""
         reader, self._open_until_end = multiprocessing.Pipe(duplex=False)
-        with theirs, reader, log.open("wb") as stream:
+        with reader, log.open("wb") as stream:
             self._process = subprocess.Popen(
-                [*limited_command(limits), *PYTHON, "-m", module, str(theirs.fileno()), *words],
-                env={**os.environ, **(environment or {})},
-                pass_fds=[theirs.fileno(), reader.fileno()],
+                command,
+                env=env,
+                pass_fds=[*descriptors, reader.fileno()],
                 start_new_session=True,  # closing the terminal must not end it; closing the pipe does
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
+                stdin=channel,
+                stdout=stream if channel == subprocess.DEVNULL else channel,
+                stderr=stream,
             )
             kill_when_closed(self._process.pid, reader.fileno())
-        super().__init__(Connection(ours.detach()), log)
 
     def has_ended(self) -> bool:
         """Return True if the process has ended."""

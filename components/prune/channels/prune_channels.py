@@ -30,7 +30,6 @@ from tfopt.value_types import JsonObject
 EXAMPLES = 256  # for the importance of channels
 COMPARED = 16  # records on which the smaller model is verified
 MAX_LINES = 12  # of the table
-REPORTED = ("sparsity", "measure", "scope", "importance", "multiple", "layers")
 
 
 def prune_channels(
@@ -67,7 +66,7 @@ def prune_channels(
         logging.getLogger(__name__).info("%s", line)
     return {
         "name": f"pruned {1 - removal.ratio:.0%} of {settings.measure}",
-        "report": removal.report | layers | {"asked": {name: getattr(settings, name) for name in REPORTED}},
+        "report": removal.report | layers,
         "fine_tuned": tuned,
         "verified": verified | {"surgery": surgery},
     }
