@@ -25,7 +25,7 @@ from tfopt.processes.parent_death import PYTHON, die_with_parent
 def fork_children() -> None:
     """Let `run_in_child` and `WorkerProcess` of this process fork a server, which is started now."""
     server = _Server()
-    names = {"DEVNULL": None, "STDOUT": None, "TimeoutExpired": subprocess.TimeoutExpired}
+    names = {name: getattr(subprocess, name) for name in ("DEVNULL", "STDOUT", "TimeoutExpired")}
 
     def start(words: Sequence[Any], **options: Any) -> _ForkedPython:
         return _ForkedPython(server, words, **options)

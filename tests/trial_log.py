@@ -1,7 +1,10 @@
 """Results of a long series of trials: a file from which the series is continued, and a table of them by kind."""
 
 import collections
+import importlib
 import json
+import os
+import sys
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -63,3 +66,15 @@ class TrialLog:
         defects = collections.Counter(trial.kind for trial in self.trials if trial.score not in self._good)
         width = max(map(len, counts), default=0)
         return "\n".join(f"{kind:{width}} {counts[kind]:5} {defects[kind]:3} defects" for kind in sorted(counts))
+
+
+def run_trials(module: str, words: tuple[str, ...], output: Path) -> int:
+    """Call the ``main`` of a module with words, and return its result; what it prints is in a file.
+
+    For forks of a process that has imported TensorFlow, which takes a new process seconds, and has not run it.
+    """
+    with output.open("wb") as stream:
+        os.dup2(stream.fileno(), 1)
+    status: int = importlib.import_module(module).main(words)
+    sys.stdout.flush()
+    return status

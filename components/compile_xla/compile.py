@@ -17,7 +17,6 @@ from tfopt.components.compile_xla.latency import measure_models
 from tfopt.components.compile_xla.parameters import Settings
 from tfopt.components.compile_xla.saved_model import write_clustered, write_compiled
 from tfopt.components.compile_xla.sequence_buckets import check_lengths, draw_lengths
-from tfopt.components.compile_xla.unsupported_ops import find_unsupported_ops
 from tfopt.data.batches import Batch, resize_batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.error_messages import first_line
@@ -34,6 +33,7 @@ from tfopt.processes.memory import trim_heap
 from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.runtimes import Runtime, environment
 from tfopt.saved_models.saved_model import opened
+from tfopt.saved_models.unsupported_ops import check_supported, find_unsupported_ops
 from tfopt.serving.verified_write import copy_assets
 from tfopt.serving.warm_up import write_requests
 from tfopt.value_types import JsonObject
@@ -112,17 +112,13 @@ def _write(
 
 def _write_model(frozen: Frozen, serving: Path, settings: Settings, signature: str) -> JsonObject:
     """Write the model, and return which parts of it are compiled."""
-    unsupported = find_unsupported_ops(frozen)
     if settings.mode == "clusters":
         marked = write_clustered(frozen, serving)
         if not marked:
             raise _nothing_compiled()
-        return {"mode": "clusters", "may_be_compiled": marked, "not_compiled": unsupported}
-    if unsupported:
-        reasons = "; ".join(f"{op}: {reason}" for op, reason in unsupported.items())
-        received = f"operations that XLA cannot compile: {reasons}"
-        fix = "pass mode='clusters', which compiles the others, or export the model without signatures that have them"
-        raise ComponentError(received, "a model whose every operation XLA can compile", fix)
+        return {"mode": "clusters", "may_be_compiled": marked, "not_compiled": find_unsupported_ops(frozen)}
+    fix = "pass mode='clusters', which compiles the others, or export the model without signatures that have them"
+    check_supported(frozen, fix)
     static_sizes = settings.sizes if settings.static else []
     buckets = {signature: settings.buckets} if settings.buckets else {}
     return {"mode": "whole", "static_signatures": write_compiled(frozen, serving, static_sizes, buckets)}

@@ -12,11 +12,11 @@ from typing import Any
 
 from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
 from tfopt.components.compile_xla.sequence_buckets import padded
-from tfopt.components.compile_xla.unsupported_ops import reason_unsupported
 from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.graph_def import GraphDef, nodes, subgraph
 from tfopt.saved_models import saved_model
 from tfopt.saved_models.marked_functions import COMPILED
+from tfopt.saved_models.unsupported_ops import reason_unsupported
 from tfopt.value_types import Tensors
 
 RENAMED = "_compiled"  # the end of the names of functions

@@ -28,8 +28,8 @@ def convert_tensorrt(
     Args:
         model: A SavedModel, a Keras or an ONNX model. String and float64 inputs are rejected: TensorRT has none.
         converted: The engine.
-        examples: Real inputs, matched by input name. Required to calibrate int8 unless the model has its ranges. For
-            the other precisions they replace random inputs in the comparison with the parent.
+        examples: Real inputs, matched by input name. Required to calibrate fp8, and int8 unless the model has its
+            ranges. For the other precisions they replace random inputs in the comparison with the parent.
         conversion: Precision, build options, calibration and comparison.
 
     Raises:
@@ -49,6 +49,7 @@ def _check(model: Model, examples: Examples | None, parameters: TensorRTConversi
     ranges = "which has 8-bit levels in it" if is_quantized(model) else None
     has_ranges = check_conversion(
         *(model, examples, parameters.precision, parameters, ("saved_model", "keras", "onnx")),
+        calibrated=("int8", "fp8"),
         without_examples="fp16",
         ranges=ranges,
     )
@@ -73,4 +74,8 @@ def _check(model: Model, examples: Examples | None, parameters: TensorRTConversi
         received = f"calibrator='entropy' for {model.name}, {ranges or 'whose 8-bit ranges were trained'}"
         expected = "a float model, without ranges"
         raise ComponentError(received, expected, "leave calibrator out, or pass the model from before it was quantized")
-    detect_machine()
+    machine = detect_machine()
+    if parameters.precision == "fp8":
+        from tfopt.components.convert_tensorrt.float8_scales import check_capability  # imports ONNX
+
+        check_capability(machine.compute_capability, machine.gpu)

@@ -65,10 +65,10 @@ def make_symmetric(model: onnx.ModelProto) -> dict[str, int]:
     return counts
 
 
-def check_quantized(model: onnx.ModelProto) -> None:
+def check_quantized(model: onnx.ModelProto, precision: str) -> None:
     """Raise ComponentError unless the model has a quantizer."""
     if not any(node.op_type == "QuantizeLinear" for node in model.graph.node):
-        received = "precision='int8', and nothing in the model has 8-bit levels"
+        received = f"precision={precision!r}, and nothing in the model has 8-bit levels"
         expected = "a convolution or a matrix product of the model's own weights"
         raise ComponentError(received, expected, "choose fp16 or fp32")
 

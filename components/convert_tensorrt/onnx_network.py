@@ -10,7 +10,7 @@ import onnx
 from tfopt import keras_models
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.artifacts.model_card import Verification
-from tfopt.components.convert_tensorrt import int8_scales
+from tfopt.components.convert_tensorrt import float8_scales, int8_scales
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
@@ -18,6 +18,7 @@ from tfopt.conversion.convert import is_quantized
 from tfopt.conversion.onnx import float16 as onnx_float16
 from tfopt.conversion.onnx import int8 as onnx_int8
 from tfopt.conversion.onnx import saved_model_export as onnx_export
+from tfopt.conversion.onnx.float_part import read_constants
 from tfopt.conversion.verification import compare_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
@@ -58,7 +59,7 @@ def write_network(
             network = onnx_export.convert_saved_model(Path(scratch, "saved_model"), OPSET)
         facts: ConversionFacts = {}
         sampled = None
-        if parameters.precision == "int8":
+        if parameters.needs_inputs:
             network, facts, sampled = _quantize(network, model, examples, parent, Path(scratch), parameters)
     if parameters.precision == "fp16":
         network = onnx_float16.cast_float16(network)
@@ -82,7 +83,7 @@ def _quantize(
 ) -> tuple[onnx.ModelProto, ConversionFacts, Batch | None]:
     """Return the network with its own, trained or calibrated scales; for ``entropy``, the float network."""
     source, target = scratch / "float.onnx", scratch / "int8.onnx"
-    sampled = None
+    sampled, weights = None, {}
     facts: ConversionFacts = {"ranges": "given"}
     if not is_quantized(model):
         onnx.save(network, source)
@@ -105,10 +106,14 @@ def _quantize(
         facts |= quantizable.choose_ranges(parameters.calibration, measure_noise)
         facts |= {"reduce_range": False, **quantizable.facts}
         onnx.save(quantizable.quantize(), target)
+        weights = read_constants(onnx.load(quantizable.prepared).graph)
     if target.exists():
         network = onnx.load(target)
-    int8_scales.check_quantized(network)
-    return network, facts | {"levels": int8_scales.make_symmetric(network)}, sampled
+    int8_scales.check_quantized(network, parameters.precision)
+    facts |= {"levels": int8_scales.make_symmetric(network)}
+    if parameters.precision == "fp8":
+        network = float8_scales.cast_float8(network, weights)
+    return network, facts, sampled
 
 
 def _verify(

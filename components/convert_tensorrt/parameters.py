@@ -13,7 +13,8 @@ class EngineOptions:
     Attributes:
         precision: ``fp32`` matches the outputs of the parent; ``tf32`` rounds the factors of products to 10 bits;
             ``fp16`` and ``bf16`` compute in 16 bits inside; ``int8`` uses the scales of a quantized ONNX file, or of a
-            model that went through `quantize`, and calibrates any other model.
+            model that went through `quantize`, and calibrates any other model; ``fp8`` calibrates 8-bit floats (E4M3)
+            in the same places, for GPUs of compute capability 8.9 or later.
         shapes: ``NAME=MIN:OPT:MAX`` for inputs whose sizes do not follow from the next two parameters and the examples,
             as in ``ids=1x8:4x32:16x128``. The smallest batch is always 1.
         usual_batch: The batch size to optimize for, if the batch size is open.
@@ -29,7 +30,7 @@ class EngineOptions:
         version_compatible: Let later versions of TensorRT load the engine, which may make it slower.
     """
 
-    precision: Literal["fp32", "tf32", "fp16", "bf16", "int8"] = "fp16"
+    precision: Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8"] = "fp16"
     shapes: Annotated[tuple[str, ...], Reads(parse_shapes, ("image=1x28x28x1:8x28x28x1:32x28x28x1",)), Names()] = ()
     usual_batch: Annotated[int, Between(1)] = 8
     largest_batch: Annotated[int, Between(1)] = 32
@@ -49,5 +50,5 @@ class TensorRTConversion(Conversion, EngineOptions):  # the fields of the last b
 
     @property
     def needs_inputs(self) -> bool:
-        """True for int8."""
-        return self.precision == "int8"
+        """True for int8 and fp8."""
+        return self.precision in ("int8", "fp8")

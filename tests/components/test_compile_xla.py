@@ -17,10 +17,10 @@ from tfopt.components.compile_xla import cache
 from tfopt.components.compile_xla.compile import _compare_outputs
 from tfopt.components.compile_xla.component import compile_xla
 from tfopt.components.compile_xla.saved_model import MAY_COMPILE, write_compiled
-from tfopt.components.compile_xla.unsupported_ops import find_unsupported_ops
 from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.saved_models.saved_model import read, write
+from tfopt.saved_models.unsupported_ops import find_unsupported_ops
 from tfopt.serving import warm_up
 
 FRESH = """

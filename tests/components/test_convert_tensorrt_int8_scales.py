@@ -112,7 +112,7 @@ def test_16_bit_and_float_models_raise():
         int8_scales.make_symmetric(model)
     del model.graph.node[:3]
     with pytest.raises(ComponentError, match="nothing in the model has 8-bit levels"):
-        int8_scales.check_quantized(model)
+        int8_scales.check_quantized(model, "int8")
 
 
 def quantized(x_zero: np.ndarray, x_scale: np.ndarray, weights: np.ndarray, zeros: np.ndarray, scales: np.ndarray):

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.fuzz.runner import GOOD, run_cases
 from tests.trial_log import Trial, TrialLog
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run the cases, and return 1 if there is a defect."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("pattern", nargs="?", default="", help="run the cases whose names match this expression")
@@ -22,15 +23,15 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="a file with the results, from which the cases are continued")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="number of cases at once")
     parser.add_argument("--verbose", action="store_true", help="print each result with its text")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tfopt-fuzz-") as folder:
         originals = options.originals or Path(folder, "originals")
         if not originals.is_dir():
             originals.mkdir(parents=True)
-            words = [sys.executable, "-m", "tests.fuzz.originals", str(originals)]
-            subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            command = [sys.executable, "-m", "tests.fuzz.originals", str(originals)]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         from tests.fuzz.cases import all_cases
 
         cases = [case for case in all_cases() if re.search(options.pattern, case.name)][: options.count]

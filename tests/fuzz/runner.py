@@ -251,7 +251,7 @@ def _serve_children() -> None:
     ours, theirs = Pipe()
     if os.fork():
         theirs.close()
-        names = {"DEVNULL": None, "STDOUT": None, "TimeoutExpired": subprocess.TimeoutExpired}
+        names = {name: getattr(subprocess, name) for name in ("DEVNULL", "STDOUT", "TimeoutExpired")}
         subprocess_call.subprocess = SimpleNamespace(  # type: ignore[attr-defined]
             Popen=lambda *args, **kwargs: _ForkedProcess(ours, *args, **kwargs), **names
         )

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.gpu
 
 # precision, largest error of the output's range, least agreement
 TABLE = [("fp32", 1e-4, 1.0), ("tf32", 1e-2, 0.99), ("fp16", 1e-2, 0.99), ("bf16", 5e-2, 0.98), ("int8", 0.2, 0.96)]
+TABLE += [("fp8", 0.3, 0.95)]
 
 
 @pytest.fixture(scope="session")

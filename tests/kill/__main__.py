@@ -28,7 +28,7 @@ MOMENTS = {"first": 0.0, "middle": 0.5, "last": 1.0}  # of the changes of a comm
 INTERRUPTED = (*QUICK, "process", "beam")
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run the trials, and return 1 if there is a defect."""
     parser = argparse.ArgumentParser(prog="python -m tests.kill", description=__doc__)
     parser.add_argument("pattern", nargs="?", default="", help="commands whose names match this expression")
@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--inputs", type=Path, help="a folder to write the inputs to, or to read them from")
     parser.add_argument("--results", type=Path, help="a file with the results, from which the trials are continued")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in background jobs; the killed commands would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)

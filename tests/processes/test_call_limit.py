@@ -1,9 +1,11 @@
 """Test the limit of calls that cannot be interrupted: it is generous, scales, and passes on what a call does."""
 
 import contextvars
+import os
 import re
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -19,6 +21,46 @@ def test_a_call_returns_or_raises_what_the_function_does_and_has_the_callers_con
     assert call_within(60, VARIABLE.get, "a call") == 3
     with pytest.raises(SystemExit, match="4"):
         call_within(60, lambda: exit(4), "a call")
+
+
+def test_calls_share_a_thread_and_calls_within_calls_do_not():
+    def nested() -> tuple[int, int]:
+        return threading.get_ident(), call_within(60, threading.get_ident, "a call within it")
+
+    first = call_within(60, threading.get_ident, "a call")
+    outer, inner = call_within(60, nested, "a call")
+    assert first == outer != inner
+
+
+def test_a_call_leaves_no_reference_to_its_function_and_its_result():
+    class Result:
+        def itself(self) -> "Result":
+            return self
+
+        def fail(self) -> None:
+            raise ValueError
+
+    result = Result()
+    alive = weakref.ref(result)
+    assert call_within(60, result.itself, "a call") is result
+    with pytest.raises(ValueError):
+        call_within(60, result.fail, "a call")
+    del result
+    deadline = time.monotonic() + 60
+    while alive() and time.monotonic() < deadline:  # the thread returns from the call
+        time.sleep(0.001)
+    assert not alive()
+
+
+def test_a_fork_has_threads_of_its_own():
+    call_within(60, bool, "a call")
+    if not (pid := os.fork()):
+        status = 1
+        try:
+            status = call_within(1, lambda: 3, "a call in a fork")
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
 
 
 def test_a_call_that_does_not_end_is_an_error_in_three_parts(monkeypatch):

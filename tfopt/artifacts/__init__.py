@@ -20,6 +20,7 @@ from tfopt.artifacts.models import Model as Model
 from tfopt.artifacts.models import OnnxModel as OnnxModel
 from tfopt.artifacts.models import OpenVINOModel as OpenVINOModel
 from tfopt.artifacts.models import SavedModel as SavedModel
+from tfopt.artifacts.models import StableHLOModel as StableHLOModel
 from tfopt.artifacts.models import TensorRTModel as TensorRTModel
 from tfopt.artifacts.models import TFLiteModel as TFLiteModel
 from tfopt.artifacts.models import unique_names as unique_names

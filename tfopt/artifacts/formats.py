@@ -102,6 +102,18 @@ FORMATS = {
             triton=TritonBackend("openvino", "openvino", "backend"),
         ),
         Format(
+            name="stablehlo",
+            title="a StableHLO model",
+            runtime="XLA",
+            import_name="tensorflow",
+            module="tensorflow",
+            files=("Format-Serving/model.mlirbc", "model.mlirbc"),
+            suffixes=(".mlirbc",),
+            companions=(".json",),
+            packages=TENSORFLOW,
+            exporter="export_stablehlo",
+        ),
+        Format(
             name="tensorrt",
             title="a TensorRT engine",
             runtime="TensorRT",

@@ -49,8 +49,8 @@ class Model(Artifact):
 
     signature: str = SERVING_DEFAULT  # key of the signature that is run or converted, for formats with several
     contents = (
-        "a model: SavedModel folder, .keras, .h5, .hdf5, .tflite, .onnx, .plan, .xml with .bin, or an artifact folder "
-        "with Format-Serving/"
+        "a model: SavedModel folder, .keras, .h5, .hdf5, .tflite, .onnx, .plan, .xml with .bin, .mlirbc with .json, or "
+        "an artifact folder with Format-Serving/"
     )
     required: tuple[str, ...] = ()  # one of these properties must return a path; empty: any format
     missing = ""  # what the error says is missing, if it is not any format
@@ -73,6 +73,7 @@ class Model(Artifact):
     tflite = _file_of("tflite")
     onnx = _file_of("onnx")
     openvino = _file_of("openvino")  # the ``.xml`` file, which has its weights in the ``.bin`` file of the same name
+    stablehlo = _file_of("stablehlo")  # the ``.mlirbc`` file, with its signature in the ``.json`` file of the same name
     tensorrt = _file_of("tensorrt")  # the serialized engine; `tfopt.tensorrt.tag` describes the tag next to it
 
     @cached_property
@@ -155,6 +156,8 @@ class Model(Artifact):
             return [file for file in files_below(self.saved_model) if file.name != CARD]
         if self.format == "openvino" and self.openvino:
             return [self.openvino.with_suffix(".bin"), self.openvino]
+        if self.format == "stablehlo" and self.stablehlo:
+            return [self.stablehlo.with_suffix(".json"), self.stablehlo]
         if self.format == "tensorrt" and self.tensorrt:
             tag = self.tensorrt.with_name(TAG)
             return [self.tensorrt, *([tag] if tag.is_file() else [])]
@@ -163,8 +166,8 @@ class Model(Artifact):
         return [getattr(self, self.format, None) or self.path]
 
     def files(self) -> Iterator[Path]:
-        """Yield all files, sorted; for a bare file also its ``.bin`` file, tag or external ONNX weights."""
-        if self.path.is_file() and (self.tensorrt or self.onnx):
+        """Yield all files, sorted; for a bare file also its ``.bin`` or ``.json`` file, tag or ONNX weights."""
+        if self.path.is_file() and (self.tensorrt or self.onnx or self.stablehlo):
             yield from self.payload()
             return
         yield from super().files()
@@ -316,6 +319,15 @@ class OpenVINOModel(Model):
     required: tuple[str, ...] = ("openvino",)
     missing = "model.xml with a model.bin"
     fix = "make one with: tfopt export_openvino"
+
+
+class StableHLOModel(Model):
+    """A portable StableHLO artifact, ``Format-Serving/model.mlirbc`` with its signature in ``model.json``."""
+
+    contents = "a StableHLO model: Format-Serving/model.mlirbc with model.json, or an .mlirbc file with its .json"
+    required: tuple[str, ...] = ("stablehlo",)
+    missing = "model.mlirbc with a model.json"
+    fix = "make one with: tfopt export_stablehlo"
 
 
 class TensorRTModel(Model):

@@ -48,8 +48,9 @@ class ConversionFacts(TypedDict, total=False):
     tried: list[dict[str, float]]
     raised: dict[str, str]
     sensitivities: JsonObject
-    # LiteRT
+    # LiteRT and StableHLO
     batch_size: int
+    stablehlo_version: str
     rounded: dict[str, str]
     dense_scales: JsonObject
     weight_scales: JsonObject

@@ -40,9 +40,7 @@ def check_conversion(
     Raises:
         ComponentError: If one of them cannot work.
     """
-    if model.format not in formats:
-        expected = " or ".join(FORMATS[name].title for name in formats)
-        raise ComponentError(f"{model.uri}: a {model.format} model", expected, "pass the model it was converted from")
+    check_format(model, formats)
     ranges = "whose 8-bit ranges were trained" if has_trained_ranges(model) else ranges
     if ranges and precision != "int8":
         received = f"precision={precision!r} for {model.name}, {ranges}"
@@ -58,6 +56,13 @@ def check_conversion(
         expected = f"precision {' or '.join(calibrated)} of a model without ranges, which is calibrated"
         raise ComponentError(received, expected, "leave calibration out")
     return bool(ranges)
+
+
+def check_format(model: Model, formats: Sequence[str]) -> None:
+    """Raise ComponentError unless a model has one of the formats that can be converted."""
+    if model.format not in formats:
+        expected = " or ".join(FORMATS[name].title for name in formats)
+        raise ComponentError(f"{model.uri}: a {model.format} model", expected, "pass the model it was converted from")
 
 
 def check_limit(

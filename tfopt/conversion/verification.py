@@ -34,7 +34,7 @@ ADVICE = {
     **dict.fromkeys(("float16", "fp16"), "choose float32, or bfloat16 where there is one; values may be out of range"),
     **dict.fromkeys(("bf16", "tf32"), "choose float32"),
     **dict.fromkeys(
-        ("int8", "int16x8"),
+        ("int8", "fp8", "int16x8"),
         "pass max_degradation (export_tflite, export_onnx, export_openvino), which leaves the worst layers in float, "
         "calibrate on more and more typical examples, or choose a kind of more bits",
     ),

@@ -5,10 +5,14 @@ record took before.
 """
 
 import contextvars
+import functools
+import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from concurrent.futures import Future, wait
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from tfopt.errors import AttemptError
 
@@ -51,33 +55,63 @@ def call_within(limit_s: float, function: Callable[[], T], doing: str, stop: Cal
     Raises:
         EndlessError: If the call does not end in time.
     """
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            results.append(function())
-        except BaseException as error:  # of the caller's thread
-            errors.append(error)
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(call,), name=doing, daemon=True)
     start, processor_start = time.monotonic(), time.process_time()
-    thread.start()
-    thread.join(limit_s)
-    while thread.is_alive() and time.monotonic() - start < BUSY * limit_s:
+    call = _start(functools.partial(contextvars.copy_context().run, function))
+    wait([call], limit_s)
+    while not call.done() and time.monotonic() - start < BUSY * limit_s:
         if BUSY * (time.process_time() - processor_start) > limit_s:
             break
-        thread.join(LOOK_S)
-    if thread.is_alive():
+        wait([call], LOOK_S)
+    if not call.done():
         seconds = time.monotonic() - start
         stop()
-        thread.join(LOOK_S)  # a thread that returns while the process ends would abort it
+        wait([call], LOOK_S)  # a thread that returns while the process ends would abort it
         raise EndlessError(
             f"{doing}: no end after {seconds:.0f} s",
             "a model whose calls end; the limit grows with the size of the model and what its records took before",
             "bound its loops: maximum_iterations of tf.while_loop, take of a tf.data.Dataset, the trip count of an "
             "ONNX Loop; if it is only slow, use a faster machine",
         )
-    if errors:
-        raise errors.pop()  # no reference to a traceback that refers to this frame
-    return results[0]
+    try:
+        return call.result()
+    finally:
+        del call  # else it would refer to the exception, whose traceback refers to this frame
+
+
+Call = tuple[Future[Any], Callable[[], Any]]
+
+# The queues of threads that wait for their next call. A new thread for each call would cost more: TensorFlow looks up
+# the kernels of each operation once for each thread.
+_idle: list[SimpleQueue[Call]] = []
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+def _start(function: Callable[[], T]) -> Future[T]:
+    """Call a function in an idle thread, or in a new one if there is none."""
+    try:
+        calls = _idle.pop()
+    except IndexError:
+        calls = SimpleQueue()
+        threading.Thread(target=_serve, args=(calls,), name="calls within a limit", daemon=True).start()
+    future: Future[T] = Future()
+    calls.put((future, function))
+    return future
+
+
+def _serve(calls: SimpleQueue[Call]) -> None:
+    while True:
+        _make_call(calls)
+
+
+def _make_call(calls: SimpleQueue[Call]) -> None:
+    """Make one call. Afterwards, nothing here refers to its function and its result."""
+    future, function = calls.get()
+    try:
+        result = function()
+    except BaseException as error:  # of the caller's thread
+        _idle.append(calls)
+        future.set_exception(error)
+        del future, function  # as the traceback refers to this frame
+    else:
+        _idle.append(calls)  # before the caller goes on, whose next call is for this thread
+        future.set_result(result)

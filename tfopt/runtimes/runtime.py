@@ -43,7 +43,7 @@ class Runtime(abc.ABC):
         return self.run_within_limit(self.run_without_limit, arrays)
 
     def run_without_limit(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Return the outputs as `run` does, for calls whose time is measured: the thread of `run` takes some 100 µs.
+        """Return the outputs as `run` does, for calls whose time is measured: `run` hands them to another thread.
 
         The caller uses `run` before, which finds out whether calls end.
         """

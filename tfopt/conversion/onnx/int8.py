@@ -63,18 +63,18 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
             ComponentError: If the file cannot be prepared, or a tensor is NaN or infinite on the feed.
         """
         self._lowest, self._options, self._folder = lowest, options, folder
-        self._prepared, self._ranges = folder / "prepared.onnx", folder / "ranges.json"  # ranges of all forms
+        self.prepared, self._ranges = folder / "prepared.onnx", folder / "ranges.json"  # ranges of all forms
         self._feed = [
             {name: decode_text(name, array) if array.dtype.kind in "OS" else array for name, array in batch.items()}
             for batch in feed
         ]
         with _readable_errors():
-            quant_pre_process(source, self._prepared, skip_symbolic_shape=True)
-            self._float = onnx.load(self._prepared)
+            quant_pre_process(source, self.prepared, skip_symbolic_shape=True)
+            self._float = onnx.load(self.prepared)
             self._floating = onnx_float_part.find(self._float)
-            onnx.save(self._float, self._prepared)  # with the names of its nodes
-            self._histograms = _histograms(self._prepared, self._feed)
-            halves = (_histograms(self._prepared, half) for half in calibration.split_halves(self._feed))
+            onnx.save(self._float, self.prepared)  # with the names of its nodes
+            self._histograms = _histograms(self.prepared, self._feed)
+            halves = (_histograms(self.prepared, half) for half in calibration.split_halves(self._feed))
             stable = calibration.compare_ranges(*(select_ranges(half, "min_max") for half in halves))
         ranges = select_ranges(self._histograms, "min_max")
         self._floating = onnx_float_part.add_few_levels(self._floating, self._float, ranges)
@@ -163,7 +163,7 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
         options = {"QDQKeepRemovableActivations": bool(lowest), **self._options.get("extra_options", {})}
         with _readable_errors():
             quantize_static(
-                self._prepared,
+                self.prepared,
                 target,
                 None,
                 quant_format=QuantFormat.QDQ,

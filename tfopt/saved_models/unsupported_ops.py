@@ -1,4 +1,5 @@
 from tfopt.artifacts.saved_model_proto import functions_called
+from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.graph_def import STRING, NodeDef, nodes
 from tfopt.graph.op_registry import definition
@@ -23,6 +24,14 @@ def find_unsupported_ops(frozen: Frozen) -> dict[str, str]:
         if reason := reason_unsupported(node):
             reasons[node.op] = f"{reason} ({node.name})"
     return dict(sorted(reasons.items()))
+
+
+def check_supported(frozen: Frozen, fix: str) -> None:
+    """Raise ComponentError, with its third part ``fix``, if XLA cannot compile an op."""
+    if unsupported := find_unsupported_ops(frozen):
+        reasons = "; ".join(f"{op}: {reason}" for op, reason in unsupported.items())
+        received = f"operations that XLA cannot compile: {reasons}"
+        raise ComponentError(received, "a model whose every operation XLA can compile", fix)
 
 
 def reason_unsupported(node: NodeDef) -> str | None:
