@@ -43,9 +43,11 @@ cluster-up: $(READY) containerd  ## start a Kubernetes node with the programs in
 cluster-down: $(READY)  ## stop it, and remove everything that it left
 	$(BIN)/python -m tests.cluster.node stop
 
+# Some of them: make test-cluster TESTS="tests/cluster/test_pods.py -k quota"
+TESTS ?= tests/cluster
 test-cluster: $(READY) containerd  ## pods, Argo and Kubeflow Pipelines on such a node
 	$(BIN)/pytest -m cluster tests/cluster/test_node.py
-	$(BIN)/python -m tests.cluster.node test $(BIN)/pytest -m cluster tests/cluster
+	$(BIN)/python -m tests.cluster.node test $(BIN)/pytest -m cluster $(TESTS)
 
 test-gpu: $(READY)  ## real TensorRT conversions, if nvidia-smi works
 	$(BIN)/pytest -m gpu -s tests/gpu
@@ -79,6 +81,8 @@ dist: $(READY)  ## build wheel and sdist into dist/, and check them with twine
 KINDS := tf beam tfx gpu
 # Without TensorRT, whose libraries come from NVIDIA's index; with it: make images KINDS=gpu TENSORRT=requirements/tensorrt.txt
 export TENSORRT ?=
+# With ARCHIVE=FILE that file gets the images, for `ctr images import` or `docker load`.
+export ARCHIVE ?=
 images: $(READY) docker  ## build the images on this machine, tagged with the version
 	$(BIN)/python -m tests.containers.docker_host $(KINDS)
 

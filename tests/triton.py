@@ -22,14 +22,17 @@ def install(folder: Path) -> Path:
     server, libraries = folder / "pytriton" / "tritonserver", folder / "nvidia_pytriton.libs"
     stub = server / "python_backend_stubs" / f"{sys.version_info.major}.{sys.version_info.minor}"
     shutil.copy2(stub / "triton_python_backend_stub", server / "backends" / "python")
+    root = Path(__file__).parents[1]
+    # Triton's stub finds packages of the environment, but not a repository on PYTHONPATH that is not installed there.
+    backend = f"import sys\n\nsys.path.insert(0, {str(root)!r})\n"
+    backend += Path(__file__).with_name("triton_backend.py").read_text()
     for name in BACKENDS:
         (server / "backends" / name).mkdir()
-        shutil.copy2(Path(__file__).with_name("triton_backend.py"), server / "backends" / name / "model.py")
+        (server / "backends" / name / "model.py").write_text(backend)
     program = server / "bin" / "tritonserver"
     for file in (program, server / "backends" / "python" / "triton_python_backend_stub"):
         file.chmod(0o755)
     program.rename(program.with_name("real"))
-    root = Path(__file__).parents[1]
     packages = os.pathsep.join([str(root), *(path for path in sys.path if path.endswith("site-packages"))])
     program.write_text(
         f'#!/bin/sh\nexport LD_LIBRARY_PATH="{libraries}" PYTHONPATH="{packages}"\n'

@@ -74,6 +74,7 @@ def _kubeconfig(pki: Path, user: str) -> object:
 
 def _containerd(folder: Path) -> str:
     # restrict_oom_score_adj: without CAP_SYS_RESOURCE no process may lower its own value.
+    # Runtime `whole`: for images with a system of their own, without this machine's folders (test_images.py).
     return f"""
 version = 2
 root = "{folder}/containerd"
@@ -92,6 +93,8 @@ state = "/run/containerd"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
       base_runtime_spec = "{folder}/container.json"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.whole]
+      runtime_type = "io.containerd.runc.v2"
 """
 
 
@@ -125,6 +128,7 @@ def _kubelet(folder: Path) -> object:
         "cgroupRoot": f"/{CGROUP}",
         "enforceNodeAllocatable": ["pods"],
         "systemReserved": {"memory": str(max(memory - PODS_MEMORY, 0))},
+        "imageGCHighThresholdPercent": 100,  # never: on a full disk it would remove images that are in no registry
         "evictionHard": {"nodefs.available": "1%", "memory.available": "100Mi"},
         "oomScoreAdj": 0,
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
@@ -151,7 +155,8 @@ def _kubelet(folder: Path) -> object:
 def commands(folder: Path, programs: Path) -> dict[str, list[str]]:
     """Return the command of each program, in the order of their start."""
     pki = folder / "pki"
-    etcd = "http://127.0.0.1:2379"
+    # In memory (PRIVATE): on a disk that is busy, Argo's controller could not renew its lease in time.
+    data, etcd = "/var/lib/etcd", "http://127.0.0.1:2379"
     peers = "http://127.0.0.1:2380"
     addresses = [f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}", f"--listen-peer-urls={peers}"]
     addresses += [f"--initial-advertise-peer-urls={peers}", f"--initial-cluster=default={peers}"]
@@ -171,12 +176,14 @@ def commands(folder: Path, programs: Path) -> dict[str, list[str]]:
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--service-cluster-ip-range=10.96.0.0/16",
+        "--feature-gates=MutatingAdmissionPolicy=true",
+        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
     ]
     alone = ["--leader-elect=false", f"--cert-dir={folder}/certificates"]
     controllers = ["--use-service-account-credentials", f"--service-account-private-key-file={pki}/accounts.key"]
     kubelet = [f"--config={folder}/kubelet.json", f"--root-dir={folder}/kubelet", f"--cert-dir={folder}/certificates"]
     return {
-        "etcd": [f"{programs}/etcd", f"--data-dir={folder}/etcd", *addresses],
+        "etcd": [f"{programs}/etcd", f"--data-dir={data}", *addresses],
         "kube-apiserver": [f"{programs}/kube-apiserver", *api],
         "containerd": ["containerd", "--config", f"{folder}/containerd.toml"],
         "names": [sys.executable, "-m", "tests.cluster.names", ADDRESS, f"{folder}/admin.kubeconfig"],

@@ -50,15 +50,20 @@ def servers(node: None) -> None:
 @pytest.fixture(scope="session")
 def volume(servers: None) -> Path:
     """Create a volume in a folder of the node, and a claim for it; return the folder."""
-    path = FOLDER / CLAIM
+    return create_volume(CLAIM, kubeflow.NAMESPACE)
+
+
+def create_volume(name: str, namespace: str) -> Path:
+    """Create a folder of the node, a volume and a claim of one name; return the folder."""
+    path = FOLDER / name
     path.mkdir(exist_ok=True)
     path.chmod(0o777)  # for the user of the images
     modes, storage = ["ReadWriteOnce"], {"storage": "1Gi"}
     specification = {"accessModes": modes, "capacity": storage, "hostPath": {"path": str(path)}, "storageClassName": ""}
-    persistent = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": CLAIM}, "spec": specification}
-    requested = {"accessModes": modes, "resources": {"requests": storage}, "storageClassName": "", "volumeName": CLAIM}
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}, "spec": requested}
-    apply([persistent, claim])
+    persistent = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": specification}
+    requested = {"accessModes": modes, "resources": {"requests": storage}, "storageClassName": "", "volumeName": name}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": requested}
+    apply([persistent, claim], namespace)
     return path
 
 

@@ -30,7 +30,10 @@ PROGRAMS = {
     f"registry.example/kfp-persistence-agent:{KFP_VERSION}": "persistence_agent",
     f"registry.example/kfp-scheduled-workflow:{KFP_VERSION}": "scheduledworkflow",
 }
-_CHECKSUMS = (("REQUEST", "CALCULATION"), ("RESPONSE", "VALIDATION"))
+# moto's server waits for checksums behind the content of a request.
+CHECKSUMS = tuple(
+    f"AWS_{each}=when_required" for each in ("REQUEST_CHECKSUM_CALCULATION", "RESPONSE_CHECKSUM_VALIDATION")
+)
 _SYSTEM = ("bin", "sbin", "lib", "lib64")
 _USERS = "root:x:0:0::/root:/bin/sh\ntfopt:x:10001:10001::/tmp:/bin/sh\n"
 
@@ -57,9 +60,7 @@ def write_image(
     layer = _layer(program, trees)
     digest = hashlib.sha256(layer).hexdigest()
     path = f"/bin-of-image:{Path(sys.executable).parent}:/bin:/usr/bin"
-    environment = [f"PATH={path}", f"PYTHONPATH={code}", "HOME=/tmp", "PYTHONDONTWRITEBYTECODE=1"]
-    # moto's server waits for checksums behind the content of a request.
-    environment += [f"AWS_{of}_CHECKSUM_{word}=when_required" for of, word in _CHECKSUMS]
+    environment = [f"PATH={path}", f"PYTHONPATH={code}", "HOME=/tmp", "PYTHONDONTWRITEBYTECODE=1", *CHECKSUMS]
     runs = {"Env": environment, "User": "10001:10001", "WorkingDir": "/tmp"}
     if program:
         runs["Entrypoint"] = [f"/bin-of-image/{program.name}"]

@@ -19,9 +19,10 @@ from tests.cluster.images import REPOSITORY, write_images
 
 VARIABLE = "CLUSTER_BIN"
 FOLDER = Path("/tmp/tfopt-cluster")
+TRITON = FOLDER / "triton"
 SDKS = FOLDER / "sdks"  # the oldest and the newest of KFP's that pyproject.toml allows
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "etcd", "pause")
-OF_DEBIAN = ("containerd", "runc", "ctr", "ip", "kubectl", "unshare", "nsenter")
+OF_DEBIAN = ("containerd", "runc", "ctr", "ip", "kubectl", "unshare", "nsenter")  # kubectl can be in that folder
 SERVICES = {"containerd", "dockerd", "crio", "kubelet"}
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -83,7 +84,9 @@ def start(folder: Path = FOLDER, seconds: float = 300) -> None:
 
 
 def stop(folder: Path = FOLDER) -> None:
-    """Kill the node's processes, and remove its cgroups and its folder."""
+    """Kill the node's processes, and remove its cgroups and its folder; without the folder there is no node."""
+    if not folder.exists():
+        return
     if process := first_process(folder):
         os.kill(process, signal.SIGKILL)
         with contextlib.suppress(OSError):
@@ -123,10 +126,12 @@ def test(folder: Path, command: list[str]) -> int:
     if reason := what_is_missing():
         print(f"skipped: {reason}")
         return 0
+    from tests import triton
     from tests.kfp_backend.runs import install_sdk
 
     try:
         start(folder)
+        triton.install(folder / TRITON.name)
         for end in ("oldest", "newest"):
             install_sdk(folder / SDKS.name / end, end)
         return enter(folder, command)
@@ -229,6 +234,9 @@ class Node:
 
 
 def main(action: str, *command: str) -> int:
+    if programs := os.environ.get(VARIABLE):  # the programs start in other folders
+        os.environ[VARIABLE] = str(Path(programs).resolve())
+        os.environ["PATH"] += os.pathsep + os.environ[VARIABLE]
     if action == "start":
         start()
     elif action == "stop":

@@ -183,6 +183,7 @@ def test_tune_searches_and_pushes_and_its_second_run_reuses_the_recipe(store, vo
     write(tmp_path / "model.py", DIGITS)
     values = {"pack": "image=8x8x1", "epochs": 4, "seconds": 0.4, "objective": "size"}
     values |= {"formats": '["tflite"]', "trials": 3, "destination": "/models/tuned"}
+    values["goals"] = '["quality max_degradation 5%"]'  # which 169 records can prove
     for name in ("rows.csv", "model.py"):
         store.upload_file(str(tmp_path / name), "mlpipeline", f"tune/{name}")
     sources = {"data": "minio://mlpipeline/tune/rows.csv", "module": "minio://mlpipeline/tune/model.py"}

@@ -83,7 +83,8 @@ def test_a_release_and_this_version_share_store_cache_and_destination(
             submitted = Submission(folder, BRIEF, *words, options=OPTIONS, image=image, code=code)
             assert submitted.wait(900) == 0, submitted.errors()
             images = {each["image"] for pod in submitted.all_pods() for each in containers(pod)}
-            assert {image.format(kind=kind) for kind in ("tf", "beam")} <= images
+            if number < 3:  # the third takes what ran in the image `beam` from the cache
+                assert {image.format(kind=kind) for kind in ("tf", "beam")} <= images
             exports.append(submitted.tasks()["export_tflite"]["state"])
     assert exports == ["COMPLETE", "COMPLETE", "CACHED"]
     destination = volume / "upgraded"

@@ -7,6 +7,8 @@ build as secrets, and are in no image.
 
 The image ``gpu`` is built without TensorRT, whose libraries come from NVIDIA's package index, unless the environment
 variable TENSORRT names the list of its packages.
+
+The variable ARCHIVE names a file that gets all images that were built, for containerd (`tests/cluster`).
 """
 
 import contextlib
@@ -153,4 +155,7 @@ def _revision() -> str:
 if __name__ == "__main__":  # make images
     with daemon():
         for kind in sys.argv[1:]:
-            print(build(kind))
+            print(build(kind), flush=True)
+        if archive := os.environ.get("ARCHIVE"):
+            built = [f"tfopt-{kind}:{tfopt.__version__}" for kind in sys.argv[1:]]
+            subprocess.run(["docker", "save", "--output", archive, *built], check=True)

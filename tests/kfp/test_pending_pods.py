@@ -34,6 +34,22 @@ def test_a_run_that_advances_has_no_pod_that_waits(monkeypatch, caplog):
             now[0] += 100
 
 
+def test_a_run_without_a_workflow_is_reported_and_ends(monkeypatch, caplog):
+    """KFP's API server deletes the workflow of a run that it has not stored yet; seen on a busy cluster."""
+    now = [0.0]
+    monkeypatch.setattr(pending_pods, "monotonic", lambda: now[0])
+    pods = pending_pods.PendingPods("5", "kubeflow", limit=600)
+    lost = V2beta1Run(state="PENDING")
+    for seconds in (0.0, 110.0, 130.0):
+        now[0] = seconds
+        pods.check(lost)
+        assert bool(caplog.records) == (seconds > 120)
+    assert "run 5: no step of it has started for 130 s" in caplog.text
+    now[0] = 700
+    with pytest.raises(ComponentError, match="start it again"):
+        pods.check(lost)
+
+
 def test_the_command_reads_a_compressed_record(tmp_path):
     nodes = {"a": {"displayName": "executor(0)", "phase": "Failed", "message": "OOMKilled (exit code 137)", "id": "a"}}
     packed = base64.b64encode(gzip.compress(json.dumps(nodes, separators=(",", ":")).encode())).decode()

@@ -27,10 +27,10 @@ class PendingPods:
         self._is_reported = False
 
     def check(self, run: Any) -> None:
-        """Log a warning for a pod that has not started for two minutes.
+        """Log a warning for a pod, or a whole run, that has not started for two minutes.
 
         Raises:
-            ComponentError: If a pod has not started within the limit.
+            ComponentError: If it has not started within the limit.
         """
         tasks = (run.run_details.task_details if run.run_details else None) or []
         now = monotonic()
@@ -39,9 +39,11 @@ class PendingPods:
         records = {(str(task.task_id), str(task.end_time)) for task in tasks if not task.display_name}
         if records != self._records:
             self._records, self._since = records, {}
-        self._since = {
-            str(task.task_id): self._since.get(str(task.task_id), now) for task in tasks if _is_pending(task)
-        }
+        waiting = [str(task.task_id) for task in tasks if _is_pending(task)]
+        # KFP (2.16.1) deletes the workflow of a run that is reported to it before it has stored the run.
+        if not tasks and run.state in (None, "PENDING"):
+            waiting = [self._run_id]
+        self._since = {name: self._since.get(name, now) for name in waiting}
         waited = now - min(self._since.values(), default=now)
         if waited > self._limit:
             raise self._error(tasks, waited)
@@ -58,6 +60,13 @@ class PendingPods:
         return f'the reason of each pod: {get} jsonpath="{fields}"; {packed} | {readable}'
 
     def _error(self, tasks: list[Any], waited: float) -> ComponentError:
+        if not tasks:
+            return ComponentError(
+                f"run {self._run_id}: no step of it has started for {waited:.0f} s",
+                "a workflow of the run, which Argo's controller starts",
+                f"`kubectl describe workflows {self._selector}` shows why it waits; "
+                "if there is none, Kubeflow has lost the run: start it again",
+            )
         active = [task for task in tasks if task.state in ("PENDING", "RUNNING")]
         all_names = {str(task.display_name).removesuffix("-driver") for task in active}
         names = sorted(name for name in all_names if not name.startswith(_OF_KFP))
