@@ -22,7 +22,6 @@ from tfopt.error_messages import first_line
 
 Batch = dict[str, Any]
 File = tuple[str, Callable[[Path], object]]  # the name of a file, and the function that writes it
-CALIBRATION = 200  # records, the default of tfopt's exporters
 # Random weights amplify rounding, so an int8 file of low agreement is compared too.
 LOOSE = {"calibration_count": 64, "tolerance": 100.0}
 EXPORTERS = ("export_tflite", "export_onnx", "export_openvino")
@@ -56,8 +55,18 @@ class Source:
 
     @cached_property
     def feed(self) -> list[Batch]:
-        """Records for calibration, one in each batch."""
-        return self.read("train", 1)[:CALIBRATION]
+        """The records on which tfopt calibrates, one in each batch."""
+        from tfopt import runtimes  # imports TensorFlow
+        from tfopt.artifacts import Examples, SavedModel
+        from tfopt.conversion.calibration import sample_inputs
+        from tfopt.conversion.parameters import Calibration
+        from tfopt.data.sample_inputs import split_batches
+
+        count = LOOSE["calibration_count"] if self.name in BACKBONES else Calibration.calibration_count
+        with runtimes.load(SavedModel(self.plain)) as plain:
+            examples, specs = Examples(self.folder / "examples"), plain.inputs
+        sampled, _ = sample_inputs(examples, specs, Calibration(calibration_count=int(count)))
+        return list(split_batches(sampled, specs, 1))
 
     @property
     def is_transformer(self) -> bool:
