@@ -22,12 +22,23 @@ from tfopt.error_messages import first_line
 
 Batch = dict[str, Any]
 File = tuple[str, Callable[[Path], object]]  # the name of a file, and the function that writes it
-CALIBRATION = 200  # records, the default of tfopt's exporters
 # Random weights amplify rounding, so an int8 file of low agreement is compared too.
 LOOSE = {"calibration_count": 64, "tolerance": 100.0}
 EXPORTERS = ("export_tflite", "export_onnx", "export_openvino")
 MIX = "tflite auto"
 OTHER_BITS = ("tflite int16x8", "tflite int4", MIX)  # for the table of equal bits, and the mix
+NARROW = {"half the FLOPs": 0.5, "a quarter of the FLOPs": 0.75}  # the share that `prune` removes with channels
+NARROW_FILES = ("tflite int8", "tflite dynamic", "tflite float32", "onnx int8", "onnx float32", "openvino float32")
+EPOCHS = 10  # of the training after the removal
+MODULE = """import sys
+
+sys.path.insert(0, {benchmarks!r})
+from peer_models import build_compiled
+
+
+def build_model():
+    return build_compiled({name!r})
+"""
 
 
 @dataclass(frozen=True)
@@ -44,8 +55,18 @@ class Source:
 
     @cached_property
     def feed(self) -> list[Batch]:
-        """Records for calibration, one in each batch."""
-        return self.read("train", 1)[:CALIBRATION]
+        """The records on which tfopt calibrates, one in each batch."""
+        from tfopt import runtimes  # imports TensorFlow
+        from tfopt.artifacts import Examples, SavedModel
+        from tfopt.conversion.calibration import sample_inputs
+        from tfopt.conversion.parameters import Calibration
+        from tfopt.data.sample_inputs import split_batches
+
+        count = LOOSE["calibration_count"] if self.name in BACKBONES else Calibration.calibration_count
+        with runtimes.load(SavedModel(self.plain)) as plain:
+            examples, specs = Examples(self.folder / "examples"), plain.inputs
+        sampled, _ = sample_inputs(examples, specs, Calibration(calibration_count=int(count)))
+        return list(split_batches(sampled, specs, 1))
 
     @property
     def is_transformer(self) -> bool:
@@ -305,7 +326,39 @@ def make_files(peer: str, name: str, folder: Path) -> tuple[dict[str, Path], dic
 
 
 def make_candidates(name: str, folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
-    """Make the candidates of `pipelines/optimize.py`, and files of other precisions; return them and the errors."""
+    """Make the candidates of `pipelines/optimize.py` and of `pipelines/shrink.py`; return them and the errors.
+
+    Of networks that can be trained, `prune` removes channels with a share of the FLOPs and trains the others.
+    """
+    from tfopt.component import find
+    from tfopt.errors import ComponentError
+    from tfopt.pipelines import optimize
+
+    examples = folder / "examples"
+    made, errors = convert_with_tfopt(name, folder / "plain", examples, folder, (*optimize.CANDIDATES, *OTHER_BITS))
+    if name in BACKBONES:
+        return made, errors
+    module = folder / "module.py"
+    module.write_text(MODULE.format(benchmarks=str(Path(__file__).parent), name=name))
+    for title, share in NARROW.items():
+        target = folder / title
+        shutil.rmtree(target, ignore_errors=True)
+        options = {"pattern": "channel", "sparsity": share, "epochs": EPOCHS}
+        try:
+            find("prune")(model=folder / "plain", examples=examples, module=module, pruned=target / "pruned", **options)
+        except ComponentError as error:
+            errors[title] = first_line(error)
+            continue
+        files, failed = convert_with_tfopt(name, target / "pruned", examples, target, NARROW_FILES)
+        made |= {f"{title}, {file}": path for file, path in files.items()}
+        errors |= {f"{title}, {file}": error for file, error in failed.items()}
+    return made, errors
+
+
+def convert_with_tfopt(
+    name: str, model: Path, examples: Path, folder: Path, names: tuple[str, ...]
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """Make candidates of a model, by the names of `pipelines/optimize.py`; return them and the errors."""
     from tfopt.component import find
     from tfopt.pipelines import optimize
 
@@ -320,14 +373,14 @@ def make_candidates(name: str, folder: Path) -> tuple[dict[str, Path], dict[str,
                 options: dict[str, Any] = LOOSE if name in BACKBONES and name_of_step in EXPORTERS else {}
                 if arguments.get("precision") == "auto":
                     options = options | {"max_degradation": 0.03}  # `evaluate` judges the loss
-                shutil.rmtree(folder / id, ignore_errors=True)
-                return SimpleNamespace(outputs=component(**arguments, **options, **{output: folder / id}))
+                target = folder / id
+                shutil.rmtree(target, ignore_errors=True)
+                return SimpleNamespace(outputs=component(**arguments, **options, **{output: target}))
 
             return run
 
     steps: Any = ImmediateSteps()
-    names = (*optimize.CANDIDATES, *OTHER_BITS)
-    models: list[Any] = optimize.make_candidates(steps, folder / "plain", folder / "examples", names)
+    models: list[Any] = optimize.make_candidates(steps, model, examples, names)
     errors = {name: artifact.failure for name, artifact in zip(names, models, strict=True)}
     made = {name: artifact.path for name, artifact in zip(names, models, strict=True) if not errors[name]}
     return made, {name: str(error) for name, error in errors.items() if error}

@@ -7,7 +7,9 @@
 
 The models are in peer_models.py, the peers and their settings in candidates.py: TensorFlow with oneDNN and XLA,
 tf.lite, ai-edge-quantizer, tf2onnx, ONNX Runtime's quantizer, OpenVINO, NNCF and TFMOT. tfopt makes the candidates of
-`pipelines/optimize.py`. All calibrate on the same records, and run in tfopt's runtimes with equal numbers of threads.
+`pipelines/optimize.py` and, of trained networks, those with fewer channels of `pipelines/shrink.py`; of the peers TFMOT
+trains, too, and none removes channels. All calibrate on the same records, and run in tfopt's runtimes with equal
+numbers of threads.
 
 A file has equal quality if the pessimistic bound of its accuracy on the split ``test`` (all files of a model together)
 is at most 1 % below the float model's; for the backbones with random weights, if at most 10 % of the records change
@@ -25,7 +27,7 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -34,7 +36,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-from candidates import MIX, PEERS, convert_with_peers, make_candidates
+from candidates import MIX, NARROW, PEERS, convert_with_peers, make_candidates
 from peer_models import BACKBONES, MODELS, write_model
 from stored_results import load_results, save_results
 
@@ -273,14 +275,17 @@ def describe_speed(rows: list[tuple[str, Row]]) -> Iterator[str]:
 
 def describe_sizes(models: list[Row]) -> Iterator[str]:
     """Yield the table of the smallest 8-bit files of equal quality and of the mixes, with the goals."""
-    yield "| model | SavedModel | tfopt, 8 bits | peer, 8 bits | ratio | mix | smaller than 8 bits | loss, points |"
-    yield "|---|---|---|---|---|---|---|---|"
+    head = "| model | SavedModel | tfopt, 8 bits | peer, 8 bits | ratio | fewer channels, 8 bits | mix |"
+    yield head + " smaller than 8 bits | loss, points |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     largest = sorted(models, key=lambda model: -model["files"][PLAIN]["bytes"])[:LARGEST]
     for model in models:
         files: dict[str, Row] = model["files"]
         ours, theirs = smallest_in_8_bits(files, of_peers=False), smallest_in_8_bits(files, of_peers=True)
         cells = [f"{files[PLAIN]['bytes'] / 1e3:.1f} kB", *(f"{size / 1e3:.1f} kB" for size in (ours, theirs))]
         cells.append(f"{ours / theirs:.2f}{'' if ours <= SIZE_GOAL * theirs else ', missed'}")
+        narrow = smallest(files, filter(is_narrow, files))
+        cells.append(f"{narrow / 1e3:.1f} kB" if narrow < np.inf else "-")
         mix = files.get(MIX, {})
         if "quality" in mix:
             loss, smaller = 100 * (files[PLAIN]["quality"] - mix["quality"]), ours / mix["bytes"]
@@ -293,9 +298,18 @@ def describe_sizes(models: list[Row]) -> Iterator[str]:
 
 def smallest_in_8_bits(files: dict[str, Row], *, of_peers: bool) -> float:
     """Return the bytes of the smallest file of equal quality with weights in 8 bits; infinity without one."""
-    kinds = ("int8", "dynamic", "quantized")
-    names = [name for name in files if (":" in name) == of_peers and any(kind in name for kind in kinds)]
+    return smallest(files, [name for name in files if (":" in name) == of_peers and not is_narrow(name)])
+
+
+def smallest(files: dict[str, Row], names: Iterable[str]) -> float:
+    """Return the bytes of the smallest of some files that has equal quality and weights in 8 bits."""
+    names = [name for name in names if any(kind in name for kind in ("int8", "dynamic", "quantized"))]
     return min((float(files[name]["bytes"]) for name in names if not files[name]["missed"]), default=np.inf)
+
+
+def is_narrow(name: str) -> bool:
+    """Return True for a file of a network with channels removed."""
+    return name.startswith(tuple(NARROW))
 
 
 def describe_bits(models: list[Row]) -> Iterator[str]:
