@@ -42,7 +42,7 @@ def held(steps: Steps, data: Input[Files], *, seconds: float = 0.0, megabytes: i
     first = steps(toys.hold, id="first", data=data, seconds=seconds, megabytes=megabytes, disk=disk)
     steps(toys.add, id="total", reports=[first.outputs["report"]])
 '''
-AWAY = 40.0  # seconds for which a server does not answer
+AWAY = 60.0  # seconds for which a server does not answer
 WORK = 20.0  # seconds of the first step
 
 
