@@ -74,7 +74,7 @@ class SshServer:
         self.python.write_text(
             "#!/bin/sh\necho a line of a login script\n"
             f'export {MARK}={self.port} XDG_CACHE_HOME="{self.python.parent}/cache"\n'
-            f'exec taskset --cpu-list {CORE} {sys.executable} "$@"\n'
+            f'exec taskset --cpu-list {CORE} "{sys.executable}" "$@"\n'
         )
         self.python.chmod(0o755)
 

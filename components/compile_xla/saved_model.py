@@ -139,4 +139,6 @@ def _concrete_function(serve: Any, signature: Signature, size: int | None) -> An
     for name, end in signature.inputs.items():
         shape = (size, *end.shape[1:]) if size and end.shape and end.shape[0] is None else end.shape
         specs[name] = tf.TensorSpec(shape, tf.as_dtype(end.dtype), name=name)
+    if size:  # of its own: the function for any size would be returned instead, since it takes this size, too
+        serve = tf.function(serve, autograph=False)
     return serve.get_concrete_function(**specs)

@@ -116,8 +116,9 @@ def test_sizes_are_compared_among_files_of_equal_quality():
         "tflite dynamic": facts(90_000, "loses 2 points"),
     }
     files |= {"nncf: int8": facts(100_000), "tf.lite: int8": facts(80_000, "loses 2 points"), peers.MIX: facts(60_000)}
+    files |= {"half the FLOPs, tflite int8": facts(50_000)}
     *_, row = peers.describe_sizes([{"model": "one", "files": files}])
-    assert row == "| one | 900.0 kB | 110.0 kB | 100.0 kB | 1.10, missed | 60.0 kB | 1.83x | +0.00 |"
+    assert row == "| one | 900.0 kB | 110.0 kB | 100.0 kB | 1.10, missed | 50.0 kB | 60.0 kB | 1.83x | +0.00 |"
 
 
 @pytest.mark.parametrize(

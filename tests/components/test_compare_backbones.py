@@ -22,6 +22,7 @@ from tfopt.components.compare_backbones.compare import build_report, compare
 from tfopt.components.compare_backbones.component import compare_backbones
 from tfopt.components.compare_backbones.cost import TOLERANCE, measure_costs, write_random_examples
 from tfopt.components.compare_backbones.keras_modules import file_name, module_text
+from tfopt.components.compare_backbones.parameters import RUNTIMES
 from tfopt.components.compare_backbones.report import render_html
 from tfopt.components.compare_backbones.short_training import draw_examples
 from tfopt.dag.dag import StepOutput
@@ -298,7 +299,7 @@ def test_only_the_training_split_is_reduced_to_the_limit_of_records(digits_examp
     assert [*read_records(drawn.split("eval"))] == [*read_records(Examples(digits_examples).split("eval"))]
 
 
-@pytest.mark.parametrize("name", [name for name, row in FORMATS.items() if row.exporter])
+@pytest.mark.parametrize("name", [name for name in (*RUNTIMES, "tensorrt") if FORMATS[name].exporter])
 def test_exporters_accept_the_arguments_that_are_passed(name: str):
     exporter, output = FORMATS[name].exporter, FORMATS[name].exported
     assert list(find(exporter).outputs) == [output]

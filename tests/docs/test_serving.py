@@ -103,7 +103,7 @@ def test_the_run_file_of_the_page_has_valid_targets_and_the_table_has_all_kinds(
 
 
 def test_the_kind_of_the_page_registers(tmp_path, monkeypatch):
-    (module,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    module, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     [(group, name, value), *_] = re.findall(r'entry-points\."(.+?)"\]\n(\w+) = "(.+?)"', PAGE)
     install(tmp_path / "site", monkeypatch, group, {name: value}, our_catalog=module)
     (target,) = parse_targets([f"catalog={tmp_path / 'catalog'}"])
