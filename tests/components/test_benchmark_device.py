@@ -96,8 +96,8 @@ def test_an_unfit_device_is_refused_at_once(server, tmp_path, monkeypatch, addre
     (tmp_path / "model.tflite").touch()
     older = "import sys; sys.version_info = (3, 8, 1); del sys.argv[0]; exec(sys.argv[0])"
     programs = {
-        "bare": f'exec {sys.executable} -I -S "$@"',
-        "old": f"shift; exec {sys.executable} -c '{older}' \"$@\"",
+        "bare": f'exec "{sys.executable}" -I -S "$@"',
+        "old": f"shift; exec '{sys.executable}' -c '{older}' \"$@\"",
         "silent": "exec sleep 60",
     }
     for name, line in programs.items():
