@@ -21,7 +21,7 @@ from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.graph_def import GraphDef, subgraph
 from tfopt.reports import report_schema
-from tfopt.reports.stablehlo_signature import StableHLOSignature, Tensor
+from tfopt.runtimes.stablehlo import StableHLOSignature, Tensor, run_once
 from tfopt.saved_models import saved_model
 from tfopt.saved_models.unsupported_ops import check_supported
 
@@ -31,8 +31,6 @@ XLA_OWN = re.compile(r"custom_call @(\w+)|= (mhlo\.\w+)")
 
 def export(model: Model, examples: Examples | None, target: Path, parameters: StableHLOConversion) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
-    from tfopt.runtimes.stablehlo import run_once  # imports TensorFlow, only in the child process
-
     file = target / "Format-Serving" / "model.mlirbc"
     file.parent.mkdir()
     parent = runtimes.load(model)

@@ -1,6 +1,7 @@
 """The `stablehlo` runtime: a portable StableHLO artifact, which XLA compiles for the device of TensorFlow."""
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +11,29 @@ from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.reports import report_schema
-from tfopt.reports.stablehlo_signature import StableHLOSignature
 from tfopt.runtimes.runtime import Arrays, Runtime
 from tfopt.runtimes.saved_model import set_threads
 
 CALL_VERSION = 9  # of TensorFlow's operation XlaCallModule: the first that compiles any StableHLO version
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of a program."""
+
+    name: str
+    dtype: str  # a numpy dtype name or ``bfloat16``
+    shape: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class StableHLOSignature:
+    """Names, dtypes and shapes of the function ``main``, whose own inputs and outputs have positions only."""
+
+    schema_version: ClassVar[int] = 1
+    stablehlo_version: str  # of the portable artifact
+    inputs: list[Tensor]  # in the order of the arguments
+    outputs: list[Tensor]  # in the order of the results
 
 
 def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
