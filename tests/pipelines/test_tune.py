@@ -34,6 +34,7 @@ def test_a_recipe_is_reused_until_it_misses_a_goal(tmp_path):
 
     def run(name: str, data: str, **more: object) -> tuple[dict, dict, KerasModel]:
         values = {"data": tmp_path / data, "module": module, "pack": "image=8x8x1", "epochs": 4, "seconds": 0.4}
+        values |= {"goals": ["quality max_degradation 5%"]}  # 164 records cannot prove 1 %
         values |= {"formats": ["tflite"], "trials": 3, "destination": str(served), **more}
         outcomes = runner.run(load("tune"), values, tmp_path / "root", engine=name)
         outputs = {step: outcome.outputs for step, outcome in outcomes.items()}
