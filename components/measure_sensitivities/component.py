@@ -1,13 +1,11 @@
 import logging
-from pathlib import Path
 from typing import Annotated
 
 from tfopt.artifacts import Examples, Model, Sensitivities
 from tfopt.component import Between, Input, Output, component
-from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_in_child
-from tfopt.storage import remote_files
+from tfopt.training.checkpointing.stored_measurements import create_local_folders
 
 
 @component(image="tf", purpose="measurement", memory="8Gi", model_signature=True)
@@ -65,17 +63,10 @@ def measure_sensitivities(
     from tfopt.components.measure_sensitivities.report import describe, render_html
 
     settings = Settings(label, records, split, seed, 60 * minutes, checkpoints)
-    local = [] if checkpoints is None or remote_files.is_remote(checkpoints) else [Path(checkpoints)]
-    for folder in local:  # the child may write only to folders that exist
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            received = f"checkpoints={checkpoints}: {first_line(error)}"
-            raise ComponentError(received, "a folder that can be written", "name another folder") from error
+    local = create_local_folders(checkpoints)
     report = run_in_child(measure, model, examples, settings, doing="measuring sensitivities", writes=local)
     sensitivities.write(report)
     (sensitivities.path / Sensitivities.page).write_text(render_html(report), encoding="utf-8")
-    if progress := open_progress(model, examples, settings):
-        progress.remove()
+    open_progress(model, examples, settings).remove()
     sensitivities.metadata |= {"layers": len(report.layers), "seconds": report.seconds}
     logging.getLogger(__name__).info("%s", describe(report))

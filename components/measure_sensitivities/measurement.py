@@ -4,13 +4,10 @@ For each layer, the activation that it reads is computed once. It is then fed to
 rounded, so that only what follows the layer is computed again.
 """
 
-import hashlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +33,7 @@ from tfopt.measurement.parity import compare, degradation, without_tensor_float_
 from tfopt.reports.sensitivity_report import LayerSensitivity, Loss, MixedWeights, SensitivityReport
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.saved_models.saved_model import opened
-from tfopt.training.checkpointing.checkpoint_folder import CheckpointFolder
+from tfopt.training.checkpointing.stored_measurements import StoredMeasurements
 
 KERNELS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative", "MatMul", "BatchMatMulV2", "Einsum", "GatherV2", *TRANSPOSED)
 BATCH = 32
@@ -74,37 +71,10 @@ class Layer:
         return LayerSensitivity(self.node.name, self.node.op, *describe_kernel(self.weights), weights, inputs)
 
 
-class _Progress:
-    """The losses that were measured, one file for each, in a folder that outlives the step, if there is one."""
-
-    def __init__(self, folder: CheckpointFolder | None) -> None:
-        self._folder = folder
-        self._stored: dict[str, Loss] = {}
-        for file in sorted(Path(self._folder.path).glob("loss-*.json")) if self._folder else []:
-            content = json.loads(file.read_text())
-            self._stored[content["name"]] = Loss(content["divergence"], content["task"])
-        self.reused = len(self._stored)
-
-    def get(self, name: str) -> Loss | None:
-        return self._stored.get(name)
-
-    def add(self, name: str, loss: Loss) -> None:
-        if not self._folder:
-            return
-        self._stored[name] = loss
-        file = Path(self._folder.path, f"loss-{len(self._stored):06}.json")
-        unfinished = file.with_suffix(".partial")
-        unfinished.write_text(json.dumps({"name": name, **asdict(loss)}))
-        unfinished.rename(file)
-        self._folder.upload()
-
-
-def open_progress(model: Model, examples: Examples, settings: Settings) -> CheckpointFolder | None:
-    """Return the folder with the losses of this measurement; None without checkpoints."""
-    if not settings.checkpoints:
-        return None
+def open_progress(model: Model, examples: Examples, settings: Settings) -> StoredMeasurements:
+    """Return the losses of this measurement, those that are in the folder of checkpoints included."""
     identity = (model.digest, examples.digest, model.signature, replace(settings, seconds=0, checkpoints=None))
-    return CheckpointFolder(settings.checkpoints, hashlib.sha256(repr(identity).encode()).hexdigest()[:16])
+    return StoredMeasurements(settings.checkpoints, identity)
 
 
 @without_tensor_float_32()
@@ -126,7 +96,7 @@ def measure(model: Model, examples: Examples, settings: Settings) -> Sensitivity
         with FrozenRuntime(folded, model.signature) as runtime:
             batches, labels, source = _draw(runtime, examples, settings)
             losses = LossMeasure([runtime.run(batch) for batch in batches], labels)
-            progress = _Progress(open_progress(model, examples, settings))
+            progress = open_progress(model, examples, settings)
             deadline = start + settings.seconds
             missing = _measure_layers(runtime, layers, batches, losses, progress, deadline)
             mixes = _measure_mixes(runtime, layers, batches, losses, deadline)
@@ -196,7 +166,7 @@ def _measure_layers(
     layers: Sequence[Layer],
     batches: Sequence[Batch],
     losses: LossMeasure,
-    progress: _Progress,
+    progress: StoredMeasurements,
     deadline: float,
 ) -> dict[str, str]:
     """Measure each layer in each precision until the deadline; return what was not measured."""
@@ -208,14 +178,15 @@ def _measure_layers(
             read: list[NDArray[Any]] = []
             for name in names:
                 whole = f"{layer.node.name} {name}"
-                loss = progress.get(whole)
+                stored = progress.get(whole)
+                loss = Loss(stored["divergence"] or 0.0, stored["task"]) if stored else None
                 if loss is None and time.monotonic() < deadline:
                     read = read or _read_input(runtime, layer, batches)
                     loss = _measure_loss(runtime, layer, name, batches, read, losses)
                     if loss is None:
                         missing[whole] = "weights out of its range, or an input of another type"
                         continue
-                    progress.add(whole, loss)
+                    progress.add(whole, asdict(loss))
                 if loss is None:
                     missing[whole] = "no time was left"
                     continue

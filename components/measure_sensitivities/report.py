@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import lets_plot as lp
-
 from tfopt.charts.axis import create_axis
-from tfopt.charts.figure import COLORS, TEXT_SIZE, WIDTHS, draw_safely, page_theme, plain, render
+from tfopt.charts.figure import draw_safely
+from tfopt.charts.letter_rows import Letter, draw_letters
 from tfopt.charts.page_templates import report_template
-from tfopt.formatting import count, shorten_names
+from tfopt.formatting import count
 from tfopt.graph.matching.batch_norms import without_scopes
 from tfopt.reports.sensitivity_report import LayerSensitivity, SensitivityReport
 
@@ -61,35 +60,24 @@ def _draw(report: SensitivityReport) -> list[str]:
     """Draw the losses of each layer by precision, in both widths; the names have the number of weights."""
     largest = sorted(report.layers, key=_largest)[-MOST:]
     layers = [layer for layer in report.layers if layer in largest][::-1]  # from the top in the order of the graph
-    points = [
-        (max(loss.divergence, SMALLEST), row, *SERIES[part, precision])
+    letters = [
+        Letter(max(loss.divergence, SMALLEST), row, *SERIES[part, precision])
         for row, layer in enumerate(layers)
         for part, precision in SERIES
         if (loss := getattr(layer, f"rounded_{part}").get(precision)) is not None
     ]
-    values = [value for value, *_ in points]
-    axis = create_axis(values, is_log=max(values) > min(values), least=max(values))
-    data = {
-        "x": [axis(value) for value in values],
-        "y": [row for _, row, *_ in points],
-        "letter": [letter for *_, letter, _ in points],
-        "color": [COLORS[color] for *_, color in points],
-    }
-    pictures = []
-    for width, pixels in WIDTHS.items():
-        names = shorten_names([without_scopes(layer.layer) for layer in layers], 34 if width == "wide" else 14)
-        labels = [plain(f"{name} ({count(layer.weights)})") for name, layer in zip(names, layers, strict=True)]
-        plot = lp.ggplot() + lp.geom_text(
-            lp.aes("x", "y", label="letter", color="color"), data=data, size=TEXT_SIZE, fontface="bold"
-        )
-        plot += lp.scale_identity(["color"]) + axis.scale(lp.scale_x_continuous, pixels // 120)
-        plot += lp.scale_y_continuous(breaks=list(range(len(layers))), labels=labels, expand=[0, 0.6])
-        plot += lp.labs(x="divergence of the outputs", y="") + page_theme()
-        description = "; ".join(
-            f"{layer.layer}, {layer.weights} weights: "
-            + ", ".join(f"{name} {loss.divergence:.2g}" for name, loss in layer.rounded_weights.items())
-            for layer in layers
-        )
-        height = 60 + 18 * len(layers)
-        pictures.append(render(plot, pixels, height, f"losses-{width}", "Loss of each layer by precision", description))
-    return pictures
+    values = [letter.value for letter in letters]
+    description = "; ".join(
+        f"{layer.layer}, {layer.weights} weights: "
+        + ", ".join(f"{name} {loss.divergence:.2g}" for name, loss in layer.rounded_weights.items())
+        for layer in layers
+    )
+    return draw_letters(
+        letters,
+        [(without_scopes(layer.layer), f"({count(layer.weights)})") for layer in layers],
+        create_axis(values, is_log=max(values) > min(values), least=max(values)),
+        key="losses",
+        title="Loss of each layer by precision",
+        across="divergence of the outputs",
+        description=description,
+    )

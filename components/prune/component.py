@@ -2,6 +2,7 @@ from tfopt.artifacts import Examples, KerasModel, PythonModule
 from tfopt.component import Effect, Group, Input, Output, component
 from tfopt.components.prune.parameters import Settings
 from tfopt.processes.subprocess_call import run_isolated
+from tfopt.training.checkpointing.stored_measurements import create_local_folders
 from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
 
 
@@ -61,9 +62,13 @@ def prune(
         Structural Pruning", CVPR 2023, for channels.
     """
     check_fine_tuning_inputs(examples, module, verb="prune", recover=settings.recover)
+    folders = create_local_folders(settings.checkpoints)
     from tfopt.components.prune.channels.prune_channels import prune_channels  # imports TensorFlow
     from tfopt.components.prune.prune_weights import prune_weights
 
     work = prune_channels if settings.pattern == "channel" else prune_weights
     arguments = model, examples, module.path if module else None, pruned.path, settings
-    pruned.metadata |= work(*arguments) if module else run_isolated(work, *arguments, doing="pruning the weights")
+    if module:
+        pruned.metadata |= work(*arguments)
+    else:
+        pruned.metadata |= run_isolated(work, *arguments, doing="pruning the weights", writes=folders)

@@ -50,13 +50,21 @@ class PruningSettings:
             the weakest blocks of a matrix (block), or the least important channels, which are removed (channel).
         ratio: For n_m: how many of how many adjacent weights remain.
         block: For block: input channels and output channels of a block.
-        measure: For channel: what is reduced: the parameters, the FLOPs of a record, or the latency of the SavedModel
-            on this machine, measured during the search.
+        measure: For channel: what is reduced: the parameters, the FLOPs of a record, or the latency on this machine,
+            which is measured during the search.
         importance: For channel: rank channels by the norm of their filters (l1, l2), the scale of their batch norms, or
             the first-order Taylor expansion of the loss on the examples (taylor). Without a module, the loss is
             computed from the model's outputs alone.
         scope: For channel: remove the least important channels of the whole model (global), or the same fraction of
             every group.
+        latency_runtime: For latency: the runtime that is measured, TensorFlow (saved_model) or LiteRT with one thread
+            (tflite), in floats.
+        latency_batch_size: For latency: records in a call.
+        latency_minutes: For latency in global scope: time for the measurement of the groups of channels. A group that
+            was not measured until then does not change.
+        checkpoints: For latency in global scope: a folder that outlives the step (a mounted volume, or an address such
+            as ``gs://BUCKET/FOLDER``) where each measured latency is saved. They are reused for a model with the same
+            layers, whatever its weights, on a machine with the same CPU and versions. When not given, nothing is saved.
         multiple: For channel: numbers of channels are multiples of this; groups that are not larger do not change.
         schedule: Sparsity during fine-tuning: constant from the first step, or polynomial growth in the first half.
         layers: Names of the layers to prune; * matches any letters. When empty: every layer with a kernel.
@@ -69,6 +77,10 @@ class PruningSettings:
     measure: Literal["parameters", "flops", "latency"] = "flops"
     importance: Literal["l1", "l2", "batch_norm", "taylor"] = "l2"
     scope: Literal["group", "global"] = "global"
+    latency_runtime: Literal["saved_model", "tflite"] = "saved_model"
+    latency_batch_size: Annotated[int, Between(1)] = 1
+    latency_minutes: Annotated[float, Between(0)] = 10.0
+    checkpoints: str | None = None
     multiple: Annotated[int, Between(1, None)] = 8
     schedule: Literal["constant", "polynomial"] = "polynomial"
     layers: Annotated[tuple[str, ...], Names()] = ()

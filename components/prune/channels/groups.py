@@ -4,6 +4,7 @@ The idea is that of Fang et al., "DepGraph: Towards Any Structural Pruning" (CVP
 labels of single channels, so that concatenations, Flatten and partly shared channels need no offsets.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from tfopt.errors import ComponentError
 from tfopt.keras_models.layer_graph import Call, Layer, calls, is_graph
 from tfopt.value_types import JsonObject
 
+MIN_FRACTION = 0.1  # of a group's channels: a layer of one channel would block the information flow
+
 
 @dataclass(frozen=True)
 class ChannelGroup:
@@ -24,6 +27,12 @@ class ChannelGroup:
     members: tuple[str, ...]  # paths of all layers with weights for them: makers, batch norms, depthwise convolutions
     bundles: Labels  # one label for each bundle
     frozen: str | None  # why none can be removed; None if they can
+
+    def widths(self, multiple: int) -> list[int]:
+        """Return the numbers of channels that the group can have, the largest first."""
+        count = len(self.bundles)
+        fewest = -(-math.ceil(MIN_FRACTION * count) // multiple) * multiple
+        return [count, *range((count - 1) // multiple * multiple, fewest - 1, -multiple)]
 
     def facts(self, remaining: Remaining) -> JsonObject:
         """Return the group's entry in the report."""

@@ -1,5 +1,6 @@
 """Remove channels of a model, verify the smaller model, fine-tune it, save it, and compare it with its baseline."""
 
+import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +10,10 @@ import numpy as np
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.components.prune.channels.cost import relative_latency
+from tfopt.artifacts.formats import RUNTIME_PACKAGES, installed_versions
 from tfopt.components.prune.channels.importance import Losses, label_free_losses, labeled_losses
+from tfopt.components.prune.channels.latency import LatencyMeter
+from tfopt.components.prune.channels.latency_report import write_page
 from tfopt.components.prune.channels.selection import Removal, remove_channels
 from tfopt.components.prune.kernels import NAMES, check_not_shrunk
 from tfopt.components.prune.masked_training import fine_tune
@@ -22,7 +25,9 @@ from tfopt.errors import ComponentError
 from tfopt.keras_models.kernels import kernels_of
 from tfopt.keras_models.layer_graph import Layer
 from tfopt.measurement import parity
+from tfopt.measurement.machine_fingerprint import cpu_facts
 from tfopt.runtimes.keras import input_specs
+from tfopt.training.checkpointing.stored_measurements import StoredMeasurements
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare
 from tfopt.value_types import JsonObject
@@ -51,8 +56,11 @@ def prune_channels(
             losses = labeled_losses(parent, tuner.sources["train"], count=EXAMPLES, seed=settings.seed)
         elif settings.importance == "taylor":
             losses = label_free_losses(parent, inputs)
-        latency = relative_latency(parent) if settings.measure == "latency" else None
-        removal = remove_channels(parent, settings, losses=losses, latency=latency)
+        meter = stored = None
+        if settings.measure == "latency":
+            meter = LatencyMeter(parent, settings.latency_runtime, settings.latency_batch_size)
+            stored = _open_measurements(parent, settings)
+        removal = remove_channels(parent, settings, losses=losses, meter=meter, stored=stored)
         surgery = _verify(removal, inputs)
         smaller = removal.model
         tuned: JsonObject = {"reason": "no module: pruned after training, without fine-tuning"}
@@ -61,6 +69,8 @@ def prune_channels(
             smaller, tuned = fine_tune(tuner.compile(smaller), [], tuner, settings)
             tuned |= {"parent": before}
     verified = save_and_compare(smaller, target, model, parent, examples, fix=FIX)
+    if removal.table:
+        write_page(removal.table, model.name, target)
     layers = describe_channels(kernels_of(parent, NAMES), kernels_of(smaller, NAMES))
     for line in [*_table(removal.report), layers["speed"], parity.describe_parity(verified["outputs"])]:
         logging.getLogger(__name__).info("%s", line)
@@ -70,6 +80,14 @@ def prune_channels(
         "fine_tuned": tuned,
         "verified": verified | {"surgery": surgery},
     }
+
+
+def _open_measurements(parent: Layer, settings: Settings) -> StoredMeasurements:
+    """Return the latencies that were measured before for the same layers, whatever their weights, on such a machine."""
+    layers = json.dumps(parent.get_config(), default=str)
+    machine = cpu_facts().get("model"), sorted(installed_versions(RUNTIME_PACKAGES).items())
+    identity = layers, settings.latency_runtime, settings.latency_batch_size, machine
+    return StoredMeasurements(settings.checkpoints, identity)
 
 
 @parity.without_tensor_float_32()

@@ -1,32 +1,43 @@
 """Selection of the channels to remove: the smallest cut that meets a budget, and the smaller model without them.
 
-One number, the fraction of channels that are removed, is searched by bisection. In ``group`` scope every group loses
+For the latency in ``global`` scope see `latency_table`. Otherwise one number, the fraction of channels that are
+removed, is searched by bisection. In ``group`` scope every group loses
 that fraction of its channels. In ``global`` scope that fraction of all channels is removed, the least important ones of
 the whole model, and every group retains at least a tenth. Numbers of channels are rounded up to a multiple.
 """
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from tfopt.components.prune.channels.cost import count_cost
-from tfopt.components.prune.channels.groups import ChannelGroup, find_groups, follow_channels
+from tfopt.components.prune.channels.groups import MIN_FRACTION, ChannelGroup, find_groups, follow_channels
 from tfopt.components.prune.channels.importance import Losses, Scores, score_bundles
 from tfopt.components.prune.channels.labels import ChannelGraph, Labels, Remaining
+from tfopt.components.prune.channels.latency import LatencyMeter
+from tfopt.components.prune.channels.latency_table import (
+    LatencyTable,
+    Step,
+    apply_steps,
+    measure_table,
+    order_steps,
+    search_steps,
+)
 from tfopt.components.prune.channels.surgery import build_smaller_model, zero_channels
 from tfopt.components.prune.parameters import PruningSettings
 from tfopt.errors import ComponentError
 from tfopt.keras_models.kernels import matches
 from tfopt.keras_models.layer_graph import Layer
+from tfopt.training.checkpointing.stored_measurements import StoredMeasurements
 from tfopt.value_types import JsonObject
 
-Latency = Callable[[Layer], float]  # latency of a model as a fraction of its parent's
-
-MIN_FRACTION = 0.1  # of a group's channels: a layer of one channel would block the information flow
 STEPS = 30  # of the bisection
 LATENCY_STEPS = 6  # of the bisection for latency: each step builds, exports and times a model
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -37,16 +48,23 @@ class Removal:
     parent: Layer  # with zeros for every weight of the removed channels: it has the smaller model's outputs
     report: JsonObject  # groups before and after, or why they are frozen; parameters and FLOPs
     ratio: float  # cost of the smaller model as a fraction of the parent's
+    table: LatencyTable | None = None  # of latencies, if it was measured
 
 
 def remove_channels(
-    model: Layer, settings: PruningSettings, *, losses: Losses = (), latency: Latency | None = None
+    model: Layer,
+    settings: PruningSettings,
+    *,
+    losses: Losses = (),
+    meter: LatencyMeter | None = None,
+    stored: StoredMeasurements | None = None,
 ) -> Removal:
     """Return a smaller model with the same inputs and outputs.
 
     The model, Sequential or Functional, of Keras 3 or Keras 2, does not change. Layers through which channels are not
     followed are the same objects in the smaller model. The importance ``taylor`` needs ``losses``, one function per
-    example that returns the loss, and the measure ``latency`` needs the function of that name.
+    example that returns the loss. The measure ``latency`` needs a ``meter`` for the model; ``stored`` has the latencies
+    of its groups that an earlier run of the step measured.
 
     Raises:
         ComponentError: If the graph is unknown, no channel can be removed, or the sparsity cannot be reached.
@@ -59,22 +77,69 @@ def remove_channels(
     if settings.measure == "flops" and count_cost(model, graph, all_channels).flops is None:
         received = f"{model.name}: FLOPs of a model with an unknown size"
         raise ComponentError(received, "an input of fixed size, apart from the batch", "pass measure=parameters")
+    if meter and settings.scope == "global":
+        stored = stored or StoredMeasurements(None, None)
+        remaining, ratio, table = _select_by_table(model, graph, groups, scores, settings, meter, stored)
+    else:
+        remaining, ratio = _select_by_fraction(model, graph, groups, scores, settings, meter)
+        table = None
+    report = _report(model, graph, groups, all_channels, remaining)
+    report |= {"measure": settings.measure, "ratio": ratio} | ({"latency": asdict(table)} if table else {})
+    smaller, zeroed = build_smaller_model(model, graph, remaining), zero_channels(model, graph, remaining)
+    return Removal(smaller, zeroed, report, ratio, table)
+
+
+def _select_by_table(
+    model: Layer,
+    graph: ChannelGraph,
+    groups: Sequence[ChannelGroup],
+    scores: Scores,
+    settings: PruningSettings,
+    meter: LatencyMeter,
+    stored: StoredMeasurements,
+) -> tuple[Remaining, float, LatencyTable]:
+    """Return the channels that remain, the latency of the smaller model, and the table."""
+    reducible = [group for group in groups if not group.frozen]
+    seconds = 60 * settings.latency_minutes
+    table = measure_table(model, graph, reducible, meter, stored, multiple=settings.multiple, seconds=seconds)
+    steps, roots = order_steps(reducible, scores, table, settings.multiple), graph.roots()
+
+    def measure(some: Sequence[Step]) -> float:
+        latency = meter.measure(build_smaller_model(model, graph, apply_steps(roots, reducible, scores, some)))
+        log.info("latency %.1f%% of the model's after %d of %d steps", 100 * latency, len(some), len(steps))
+        return latency
+
+    chosen, ratio = search_steps(steps, measure, 1 - settings.sparsity)
+    if ratio > 1 - settings.sparsity:
+        raise _unreachable(groups, settings, 1 - ratio)
+    remaining = apply_steps(roots, reducible, scores, chosen)
+    after = [int(remaining[group.bundles].sum()) for group in reducible]
+    return remaining, ratio, table.with_result(after, ratio, 1 - settings.sparsity)
+
+
+def _select_by_fraction(
+    model: Layer,
+    graph: ChannelGraph,
+    groups: Sequence[ChannelGroup],
+    scores: Scores,
+    settings: PruningSettings,
+    meter: LatencyMeter | None,
+) -> tuple[Remaining, float]:
+    """Return the channels that remain if one fraction of them is removed, and the cost of the smaller model."""
+    roots = graph.roots()
 
     def cost(remaining: Remaining) -> float:
-        if latency:
-            return latency(build_smaller_model(model, graph, remaining))
+        if meter:
+            return meter.measure(build_smaller_model(model, graph, remaining))
         return float(getattr(count_cost(model, graph, remaining), settings.measure))
 
-    before = cost(all_channels)
+    before = cost(np.ones(len(roots), np.bool_))
     select = partial(select_remaining, groups, roots, scores, cost, settings=settings)
-    remaining = select(budget=before * (1 - settings.sparsity), steps=LATENCY_STEPS if latency else STEPS)
+    remaining = select(budget=before * (1 - settings.sparsity), steps=LATENCY_STEPS if meter else STEPS)
     if remaining is None:
         smallest = select(budget=np.inf, steps=0)
         raise _unreachable(groups, settings, 0.0 if smallest is None else 1 - cost(smallest) / before)
-    report = _report(model, graph, groups, all_channels, remaining)
-    ratio = cost(remaining) / before
-    report |= {"measure": settings.measure, "ratio": ratio}
-    return Removal(build_smaller_model(model, graph, remaining), zero_channels(model, graph, remaining), report, ratio)
+    return remaining, cost(remaining) / before
 
 
 def select_remaining(
