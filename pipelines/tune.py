@@ -16,6 +16,7 @@ class Search:
     formats: Inherited
     trials: Inherited
     minutes: Inherited
+    fine_tuning_epochs: Inherited
 
 
 def tune(
@@ -56,7 +57,7 @@ def tune(
         module=module,
         **values_of(selection, "label", "output", "metrics", "slices", "goals", "slice_records", "objective"),
         **values_of(selection, "seconds", "batch_sizes", "destination"),
-        **values_of(search, "formats", "trials", "minutes"),
+        **values_of(search, "formats", "trials", "minutes", "fine_tuning_epochs"),
     ).outputs
     candidates, replay = [tuned["tuned"]], replay_inputs(recording, replaying)
     warm_start = {"trained": trained, "recipe": tuned["recipe"]}

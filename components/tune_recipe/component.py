@@ -5,6 +5,7 @@ from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import FORMATS
 from tfopt.components.tune_recipe.search_cost import check_cost
 from tfopt.errors import ComponentError
+from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
 
 
 @component(
@@ -12,8 +13,9 @@ from tfopt.errors import ComponentError
     purpose="selection",
     cache="local",
     runs=(
-        *("fold_batch_norm", "optimize_graph", "cast_precision", "compile_xla", "quantize_graph"),
-        *("export_tflite", "export_onnx", "export_openvino", "evaluate", "benchmark", "select_model"),
+        *("prune", "quantize", "measure_sensitivities", "fold_batch_norm", "optimize_graph", "cast_precision"),
+        *("compile_xla", "quantize_graph", "export_tflite", "export_onnx", "export_openvino"),
+        *("evaluate", "benchmark", "select_model"),
     ),
     model_signature=True,
     cpu=2,
@@ -38,6 +40,9 @@ def tune_recipe(
     measured. The others are measured together with the parent by `evaluate` and `benchmark`. A recipe that fails is a
     trial with the reason.
 
+    With ``fine_tuning_epochs`` a recipe may first remove channels, train with rounded weights in 8 or in 6 bits in the
+    mean, by the sensitivities of the layers, or do both, and learn from the model. Its model is judged like all others.
+
     The search ends with its trials or minutes, when every recipe was tried, with ``price`` when a further trial costs
     more than it is expected to save in a month, or when a recipe is significantly better at
     the objective and meets all goals, if one of them sets a target (threshold, min_improvement). The best recipes are
@@ -58,12 +63,13 @@ def tune_recipe(
             ``report.html``, with the history and the Pareto front; ``decision.html``, the report of `select_model` on
             the last round; and ``optuna-journal.log``, which ``optuna-dashboard`` opens.
         previous: The recipe of an earlier run.
-        module: Your Python file with functions for ``metrics``.
+        module: Your Python file with functions for ``metrics``, and for ``fine_tuning_epochs`` with the ``build_model``
+            that the model was trained with.
         settings: Goals, budget and measurement.
 
     Raises:
-        ComponentError: If a format is unknown, the model cannot be measured on the examples, every recipe failed, or
-            ``previous`` is damaged or has another version.
+        ComponentError: If a format is unknown, ``fine_tuning_epochs`` is passed without what it needs, the model cannot
+            be measured on the examples, every recipe failed, or ``previous`` is damaged or has another version.
 
     Reference:
         Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011 (the sampler).
@@ -75,8 +81,10 @@ def tune_recipe(
     find("benchmark").check({"batch_sizes": list(settings.batch_sizes)})
     examples.split("train")
     examples.split("eval")
+    if settings.fine_tuning_epochs:
+        _check_trainable(model, examples, module)
     earlier = read_previous(previous or find_previous(settings.destination))
-    first = first_trial(earlier, settings.formats)
+    first = first_trial(earlier, settings.formats, settings.fine_tuning_epochs > 0)
     from tfopt.components.tune_recipe.tune import tune  # imports Optuna
 
     report = tune(model, examples, first, earlier, settings, tuned.path, recipe, module)
@@ -86,3 +94,11 @@ def tune_recipe(
         "reused": int(report.reused),
         "reason": report.reason,
     }
+
+
+def _check_trainable(model: SavedModel, examples: Examples, module: PythonModule | None) -> None:
+    missing = "a module" if module is None else "a Keras model" if not model.keras else None
+    if missing:
+        fix = "pass module=PATH and the Keras model that train wrote, or leave fine_tuning_epochs out"
+        raise ComponentError(f"tune_recipe: fine_tuning_epochs without {missing}", "both of them", fix)
+    check_fine_tuning_inputs(examples, module, verb="tune")

@@ -57,7 +57,7 @@ def read_previous(artifact: RecipeArtifact | None) -> RecipeReport | None:
     return report
 
 
-def first_trial(previous: RecipeReport | None, formats: Sequence[str]) -> Recipe | None:
+def first_trial(previous: RecipeReport | None, formats: Sequence[str], fine_tuning: bool = False) -> Recipe | None:
     """Return the winner of the earlier run; None if it was the model itself, was not served, or has another format.
 
     Raises:
@@ -66,14 +66,17 @@ def first_trial(previous: RecipeReport | None, formats: Sequence[str]) -> Recipe
     if previous is None:
         return None
     choices = previous.winner.choices if previous.winner else {}
-    if choices.get("format") not in formats:
+    recipe = Recipe(choices)
+    if recipe.format not in formats:
         log.info("the earlier run has no recipe of the requested formats to try first")
         return None
     if previous.served is False:
         log.info("the model selected by the earlier run was not served, so the search starts without its recipe")
         return None
-    recipe = Recipe(choices)
-    if recipe in recipes.all_recipes(formats):
+    if recipe.is_trained and not fine_tuning:
+        log.info("the earlier run has a recipe with fine-tuning, which is off now")
+        return None
+    if recipe in recipes.all_recipes(formats, fine_tuning):
         return recipe
     if previous.served:
         log.warning("the stored recipe, %s, does not exist in this version; the search starts without it", recipe)

@@ -22,6 +22,9 @@ class SearchSettings:
         formats: Formats that the winner may have: some of saved_model, tflite, onnx and openvino.
         trials: Maximum number of recipes to try.
         minutes: Maximum duration of the search. A trial that has started is finished, and the last round comes on top.
+        fine_tuning_epochs: Epochs of each fine-tuning. With it, recipes may also remove a quarter or half of the FLOPs
+            with channels, and train weights in 8 bits or in a mix of 8 and 4 bits, with the model as the teacher or
+            without one. They need a module, a Keras model and its fine-tuning time. When 0: no recipe trains.
         destination: The ``destination`` of `push_model`. Without ``previous``, the recipe stored there is used; the
             search starts without one if there is none, or if the model selected then was not served.
         seconds: Measuring time of each model, in a trial and in the last round.
@@ -50,6 +53,7 @@ class SearchSettings:
     formats: Annotated[tuple[str, ...], Names()] = FORMATS
     trials: Annotated[int, Between(1, 1000)] = 20
     minutes: Annotated[float, Between(0.1)] = 30.0
+    fine_tuning_epochs: Annotated[int, Between(0)] = 0
     destination: Destination | None = None
     seconds: Annotated[float, Between(0.1)] = 6.0
     batch_sizes: Annotated[tuple[str, ...], Names()] = ("1", "32")

@@ -13,7 +13,7 @@ import optuna
 
 from tfopt.artifacts import Model
 from tfopt.components.tune_recipe.parameters import SearchSettings
-from tfopt.components.tune_recipe.recipes import Recipe, all_recipes, choose_recipe, first_recipes
+from tfopt.components.tune_recipe.recipes import NOT_TRAINED, Recipe, all_recipes, choose_recipe, first_recipes
 from tfopt.components.tune_recipe.search_cost import TrialCost, find_excessive_cost
 from tfopt.components.tune_recipe.trial_models import (
     GIVEN_UP,
@@ -90,9 +90,9 @@ class Search:
         with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
             sampler = optuna.samplers.TPESampler(seed=self.settings.seed, multivariate=True, group=True)
         study = optuna.create_study(sampler=sampler)
-        shuffled = all_recipes(self.settings.formats)
+        shuffled = all_recipes(*self._space)
         random.Random(self.settings.seed).shuffle(shuffled)
-        first = first_recipes(self.settings.formats)
+        first = first_recipes(*self._space)
         candidates = list(dict.fromkeys([*first, *shuffled]))
         scores = {trial.recipe: trial.score for trial in self.trials}
         while not (stopped := self._stop_reason(scores, candidates)):
@@ -112,7 +112,7 @@ class Search:
         self.trials.append(trial)
         try:
             trial.model = self.builder.build(recipe)
-            if reason := self._rejection(trial.model):
+            if reason := self._rejection(trial.model, recipe.is_trained):
                 trial.state, trial.reason = "given up", reason
         except ComponentError as error:
             if full := disk_full_error(error):  # all other recipes would fail too
@@ -132,6 +132,10 @@ class Search:
         return trial
 
     @property
+    def _space(self) -> tuple[Sequence[str], bool]:
+        return self.settings.formats, self.settings.fine_tuning_epochs > 0
+
+    @property
     def minutes(self) -> float:
         """Return the minutes since the start."""
         return (time.monotonic() - self.start) / 60
@@ -142,24 +146,26 @@ class Search:
         """Return a recipe that was not tried: the first candidates in order, then proposals of the sampler."""
         for _ in range(REPEATS if len(scores) >= after else 0):
             optuna_trial = study.ask()
-            recipe = choose_recipe(optuna_trial.suggest_categorical, self.settings.formats)
+            recipe = choose_recipe(optuna_trial.suggest_categorical, *self._space)
             if recipe in candidates and recipe not in scores:
                 return optuna_trial, recipe
             study.tell(optuna_trial, scores.get(recipe, 0.0))  # 0: the baseline itself
         recipe = next(candidate for candidate in candidates if candidate not in scores)
-        study.enqueue_trial(recipe.choices)
+        study.enqueue_trial(NOT_TRAINED | recipe.choices)
         optuna_trial = study.ask()
-        choose_recipe(optuna_trial.suggest_categorical, self.settings.formats)
+        choose_recipe(optuna_trial.suggest_categorical, *self._space)
         return optuna_trial, recipe
 
-    def _rejection(self, model: Model) -> str | None:
-        """Return why the model need not be measured, or None."""
+    def _rejection(self, model: Model, is_trained: bool) -> str | None:
+        """Return why the model need not be measured, or None; a trained one may change classes and be as accurate."""
         newest = next((trial.measurement for trial in reversed(self.trials) if trial.measurement), None)
         goals = newest.goals if newest else self.measurer.goals
         if missed := find_missed_size_goal(model, self.builder.model, goals):
             return missed
         difference = self.builder.compare_outputs(model, self.settings.records, self.settings.seed)
-        return find_excessive_difference(difference, goals, newest.main_metric if newest else None)
+        return find_excessive_difference(
+            difference, () if is_trained else goals, newest.main_metric if newest else None
+        )
 
     def _stop_reason(self, scores: dict[Recipe, float], candidates: list[Recipe]) -> str:
         """Return why the search stops now; empty if it goes on."""

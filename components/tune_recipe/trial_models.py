@@ -33,6 +33,7 @@ from tfopt.reports.recipe_report import RelativeMetrics
 
 MIN_SECONDS = 60.0  # that a step may take even if less of the budget is left
 MISSED_GOAL = 1.0  # added to the score for each missed goal: as much as half of the speed
+TRAINING = ("prune", "quantize")  # the components that fine-tune
 GIVEN_UP, NOT_MADE = 8.0, 10.0  # scores of recipes that were not measured
 
 
@@ -45,6 +46,13 @@ class OutputDifference:
     decorrelation: float  # 1 minus the correlation of the worst output
 
 
+def training_arguments(step: Step, settings: SearchSettings, module: str, teacher: str) -> dict[str, object]:
+    """Return the arguments of a step that fine-tunes; quantization learns from the model that the search began with."""
+    arguments: dict[str, object] = {"module": module, "label": settings.label, "epochs": settings.fine_tuning_epochs}
+    has_teacher = step.component == "quantize" and "alpha" not in step.parameters
+    return arguments | ({"teacher": teacher} if has_teacher else {})
+
+
 @dataclass(frozen=True)
 class ModelBuilder:
     """Builds models from one baseline in a folder; steps that several recipes start with run once."""
@@ -53,6 +61,8 @@ class ModelBuilder:
     examples: Examples  # for calibration and comparison
     output: str | None  # the output to compare; all of them if None
     folder: Path
+    settings: SearchSettings
+    module: PythonModule | None
     deadline: float  # the time, by `time.monotonic`, at which a running step is stopped
     failed: dict[str, ComponentError] = field(default_factory=dict)  # errors of steps by the name of their folder
 
@@ -67,12 +77,25 @@ class ModelBuilder:
                 arguments: dict[str, object] = {"model": model.uri, "examples": self.examples.uri}
                 arguments |= {step.output: str(folder), **step.parameters, "signature": self.model.signature}
                 try:
+                    if step.component in TRAINING and self.module:
+                        arguments |= training_arguments(step, self.settings, self.module.uri, self.model.uri)
+                    if "weight_bits" in step.parameters:
+                        arguments["sensitivities"] = self._measure_sensitivities(model, folder)
                     run_component(step.component, arguments, doing=str(step), limit_s=self._seconds_left())
                 except ComponentError as error:  # other recipes with the same first steps fail without running them
                     self.failed[folder.name] = error
                     raise
             model = Model.open(folder)
         return model
+
+    def _measure_sensitivities(self, model: Model, folder: Path) -> str:
+        """Measure those of a model that is trained in a mix of bits, and return their folder."""
+        target = str(folder.with_name(f"{folder.name} sensitivities"))
+        arguments: dict[str, object] = {"model": model.uri, "examples": self.examples.uri, "sensitivities": target}
+        minutes = self._seconds_left() / 60 / 4  # the rest is for the training
+        arguments |= {"label": self.settings.label, "minutes": minutes, "signature": self.model.signature}
+        run_component("measure_sensitivities", arguments, doing="sensitivities", limit_s=self._seconds_left())
+        return target
 
     def compare_outputs(self, child: Model, records: int, seed: int) -> OutputDifference:
         """Compare a model with the baseline on a few records that no model was calibrated on.

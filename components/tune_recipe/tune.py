@@ -5,7 +5,7 @@ import logging
 import shlex
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfopt.artifacts import Examples, Model, PythonModule
@@ -16,7 +16,7 @@ from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import Recipe, Step
 from tfopt.components.tune_recipe.report import render_report
 from tfopt.components.tune_recipe.search import Search, Trial
-from tfopt.components.tune_recipe.trial_models import ModelBuilder, TrialMeasurer
+from tfopt.components.tune_recipe.trial_models import TRAINING, ModelBuilder, TrialMeasurer, training_arguments
 from tfopt.errors import ComponentError
 from tfopt.reports.decision_report import DecisionReport
 from tfopt.reports.recipe_report import RecipeReport, RecipeStep, TrialReport, WinningRecipe
@@ -37,7 +37,7 @@ def tune(
     work = recipe.path / ".work"  # on the file system of the outputs, so that the winner can be linked
     work.mkdir()
     deadline = time.monotonic() + 60 * settings.minutes
-    builder = ModelBuilder(model, examples, settings.output, work, deadline)
+    builder = ModelBuilder(model, examples, settings.output, work, settings, module, deadline)
     measurer = TrialMeasurer(model, examples, settings, module)
     search = Search(builder, measurer, settings)
     reused, stopped = search.reuse_or_run(first)
@@ -52,7 +52,9 @@ def tune(
     if winner:
         steps = winner.recipe.steps
         report_steps = [RecipeStep(step.component, step.parameters) for step in steps]
-        winning_recipe = WinningRecipe(str(winner.recipe), winner.recipe.choices, report_steps, _commands(steps))
+        winning_recipe = WinningRecipe(
+            str(winner.recipe), winner.recipe.choices, report_steps, _commands(steps, settings)
+        )
     report = RecipeReport(
         reason=_reason(winner, decision, reused=reused, count=len(search.trials)),
         winner=winning_recipe,
@@ -116,17 +118,28 @@ def _reason(winner: Trial | None, decision: DecisionReport, *, reused: bool, cou
     return f"{winner.recipe} ({origin}): {reason}" if winner else f"the model itself stays: {reason}"
 
 
-def _commands(steps: Sequence[Step]) -> list[str]:
+def _commands(steps: Sequence[Step], settings: SearchSettings) -> list[str]:
     """Return the command of each step, each reading the folder that the previous one wrote."""
     folders = ["model/", *(f"{number} {step.component}/".replace(" ", "-") for number, step in enumerate(steps, 1))]
     commands = []
     for step, source, target in zip(steps, folders, folders[1:], strict=False):
-        words = ["tfopt", step.component, "--model", source, "--examples", "examples/", f"--{step.output}", target]
-        for name, value in step.parameters.items():
-            option = name.replace("_", "-")
-            words += [f"--{'' if value else 'no-'}{option}"] if isinstance(value, bool) else [f"--{option}", str(value)]
-        commands.append(shlex.join(words))
+        arguments: dict[str, object] = {"model": source, "examples": "examples/"}
+        if "weight_bits" in step.parameters:
+            measured = {**arguments, "sensitivities": "sensitivities/"}
+            commands.append(_command("measure_sensitivities", measured))
+            arguments = measured
+        if step.component in TRAINING:
+            arguments |= training_arguments(step, settings, "module.py", "model/")
+        commands.append(_command(step.component, arguments | {step.output: target} | step.parameters))
     return commands
+
+
+def _command(component: str, arguments: Mapping[str, object]) -> str:
+    words = ["tfopt", component]
+    for name, value in arguments.items():
+        option = name.replace("_", "-")
+        words += [f"--{'' if value else 'no-'}{option}"] if isinstance(value, bool) else [f"--{option}", str(value)]
+    return shlex.join(words)
 
 
 def _trial_report(trial: Trial, finalist: bool, winner: bool) -> TrialReport:

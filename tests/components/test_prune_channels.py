@@ -7,7 +7,7 @@ from tests.components.channel_models import randomize_weights
 from tests.components.train_modules import DIGITS, write
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel
-from tfopt.components.prune.channels.cost import count_cost, relative_latency
+from tfopt.components.prune.channels.cost import count_cost
 from tfopt.components.prune.channels.groups import ChannelGroup, find_groups, follow_channels
 from tfopt.components.prune.channels.importance import label_free_losses, score_bundles
 from tfopt.components.prune.channels.selection import remove_channels, select_remaining
@@ -152,28 +152,6 @@ def test_taylor_changes_in_two_layers_of_a_bundle_do_not_cancel():
     records = np.random.default_rng(0).normal(size=(3, 2, 2, 3)).astype("float32")
     scores = score_bundles("taylor", follow_channels(model), label_free_losses(model, {"image": records}))
     assert (scores[group(model, "first").bundles] > 1e-3).all()
-
-
-@pytest.mark.nightly  # daily: the search by FLOPs
-def test_latency_is_measured_and_searched():
-    model = residual()
-    tried = []
-    whole = cost_of(model)
-
-    def timing(child):
-        tried.append(child)
-        return cost_of(child) / whole
-
-    removal = remove_channels(model, PruningSettings(0.5, measure="latency", multiple=1), latency=timing)
-    assert cost_of(removal.model) <= whole / 2
-    assert removal.report["ratio"] <= 0.5
-    assert 3 <= len(tried) <= 10
-    assert 0.2 < relative_latency(model)(model) < 5  # the same model, on any machine
-
-
-def cost_of(model):
-    graph = follow_channels(model)
-    return count_cost(model, graph, np.ones(len(graph.roots()), bool)).flops
 
 
 FROZEN = {

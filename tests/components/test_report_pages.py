@@ -20,6 +20,8 @@ from tfopt.components.compare_backbones.compare import build_report
 from tfopt.components.compare_backbones.report import render_html as render_comparison
 from tfopt.components.inspect_model.report import render_html as render_inspection
 from tfopt.components.profile_training.report import render_report as render_plan
+from tfopt.components.prune.channels.latency_report import render_html as render_latency
+from tfopt.components.prune.channels.latency_table import GroupLatency, LatencyTable
 from tfopt.components.replay.report import render_report as render_replay
 from tfopt.components.tune_recipe.report import render_report as render_search
 from tfopt.reports.drift_report import Change, ComparedSample, DriftReport
@@ -158,6 +160,16 @@ def write_drift(_: int, folder: Path) -> Path:
     return _written(folder, render_drift(report))
 
 
+def write_latency(_: int, folder: Path) -> Path:
+    latencies = {64: 1.01, 32: 0.93, 8: 0.9}
+    groups = [
+        GroupLatency(f"a_block_with_a_long_name_{number}_project, another_layer", 96, latencies if number else {}, 32)
+        for number in range(50)
+    ]
+    table = LatencyTable("tflite", 1, 12.5, 600.0, 7, groups, ratio=0.59, target=0.6)
+    return _written(folder, render_latency(table, "a_model_with_a_long_name"))
+
+
 def _written(folder: Path, text: str) -> Path:
     (folder / "report.html").write_text(text, encoding="utf-8")
     return folder / "report.html"
@@ -172,6 +184,7 @@ PAGES: dict[str, Callable[[Path], Path]] = {
     "comparison": lambda folder: write_comparison(0, folder),
     "replay": lambda folder: write_replay(0, folder),
     "drift": lambda folder: write_drift(0, folder),
+    "latency": lambda folder: write_latency(0, folder),
 }
 
 

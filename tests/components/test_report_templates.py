@@ -20,5 +20,5 @@ def test_a_report_forbids_scripts_and_foreign_resources(template):
     assert not re.search(r"<script|\bon\w+=", text)
 
 
-def test_there_are_reports_of_eight_components():
-    assert len(TEMPLATES) == 8
+def test_there_are_reports_of_nine_components():
+    assert len(TEMPLATES) == 9

@@ -1,5 +1,6 @@
 """Test the search of recipes: order of trials, cheap rejection, stop conditions, finalists, and the written outputs."""
 
+import itertools
 import json
 import os
 import signal
@@ -11,19 +12,28 @@ from pathlib import Path
 
 import pytest
 
+from tests.components.train_modules import DIGITS, write
 from tests.reports import TRAINED, Row, join_rows
 from tfopt import formatting
-from tfopt.artifacts import Model
+from tfopt.artifacts import Examples, Model, PythonModule
 from tfopt.component import find
 from tfopt.components.select_model.decide import choose
+from tfopt.components.train.component import train
 from tfopt.components.tune_recipe import search as search_module
 from tfopt.components.tune_recipe.component import tune_recipe
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import FORMATS, Recipe, all_recipes, first_recipes
 from tfopt.components.tune_recipe.search import Search, find_excessive_difference, find_missed_size_goal
 from tfopt.components.tune_recipe.search_cost import check_cost
-from tfopt.components.tune_recipe.trial_models import OutputDifference, TrialMeasurement
-from tfopt.components.tune_recipe.tune import select_finalists
+from tfopt.components.tune_recipe.trial_models import (
+    TRAINING,
+    ModelBuilder,
+    OutputDifference,
+    TrialMeasurement,
+    _key,
+    training_arguments,
+)
+from tfopt.components.tune_recipe.tune import _commands, select_finalists
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import read_goals, resolve_goals
 
@@ -55,6 +65,71 @@ def test_only_requested_formats_are_tried_and_each_of_them_first(formats):
     assert set(first) <= set(recipes)
 
 
+def test_with_fine_tuning_recipes_combine_channels_bits_and_a_teacher():
+    recipes, settings = all_recipes(FORMATS, fine_tuning=True), SearchSettings(fine_tuning_epochs=3)
+    assert len(recipes) == len(set(map(str, recipes)))
+    assert set(all_recipes(FORMATS)) < set(recipes)  # recipes of earlier searches remain valid
+    assert set(first_recipes(FORMATS, fine_tuning=True)) < set(recipes)
+    assert not any(recipe.is_trained for recipe in all_recipes(FORMATS))
+    combined = Recipe({"channels": "75%", "weights": "6 bits", "teacher": "the model", "trained_format": "onnx"})
+    assert str(combined) == "prune channel 0.25, quantize 6.0, export_onnx int8"
+    assert combined in recipes and combined.format == "onnx"
+    for step in itertools.chain.from_iterable(recipe.steps for recipe in recipes):
+        component = find(step.component)
+        given = training_arguments(step, settings, "m.py", "model/") if step.component in TRAINING else {}
+        assert given.keys() <= component.inputs.keys() | component.check({}).keys()
+        assert component.check(step.parameters).items() >= step.parameters.items()
+        assert ("teacher" in given) == (step.component == "quantize" and "alpha" not in step.parameters)
+    commands = _commands(combined.steps, settings)
+    assert [command.split()[1] for command in commands] == [
+        "prune", "measure_sensitivities", "quantize", "export_onnx",
+    ]  # fmt: skip
+    assert "--sensitivities sensitivities/ --module module.py --label label --epochs 3 --teacher model/" in commands[2]
+
+
+def test_a_search_with_fine_tuning_finds_the_best_combination(tmp_path):
+    def planned(choices):
+        speed = {"all": 1.0, "75%": 1.3, "50%": 1.9}[choices.get("channels", "all")]
+        return (4.0 * speed, 0.0) if "weights" in choices else (1.5 * speed, 0.05 if speed > 1.5 else 0.0)
+
+    settings = SearchSettings(trials=30, fine_tuning_epochs=1)
+    trials = PlannedTrials(tmp_path, LOSSLESS, planned)
+    trials.compare_outputs = lambda child, records, seed: OutputDifference(30, records, 0.1)
+    search = Search(trials, trials, settings)
+    search.run()
+    assert len({trial.recipe for trial in search.trials}) == 30
+    best = min(search.trials, key=lambda trial: (not trial.wins, trial.score)).recipe.choices
+    assert best["channels"] == "50%" and "weights" in best
+    # Half of the classes changed: without training that is a loss; a trained model may be as accurate, and is measured.
+    given_up = [trial for trial in search.trials if trial.state == "given up"]
+    assert given_up and not any(trial.recipe.is_trained for trial in given_up)
+
+
+def test_fine_tuning_without_a_module_or_a_keras_model_is_refused_at_once(digits_model, digits_examples, tmp_path):
+    folders = tmp_path / "t", tmp_path / "r"
+    with pytest.raises(ComponentError, match="fine_tuning_epochs without a module"):
+        tune_recipe(digits_model, digits_examples, *folders, fine_tuning_epochs=1)
+    (tmp_path / "module.py").write_text("def build_model(): ...\n")
+    served = digits_model / "Format-Serving"
+    with pytest.raises(ComponentError, match="fine_tuning_epochs without a Keras model"):
+        tune_recipe(served, digits_examples, *folders, module=tmp_path / "module.py", fine_tuning_epochs=1)
+
+
+@pytest.mark.nightly
+def test_channels_bits_and_a_teacher_are_combined_in_one_model(digits_examples, tmp_path):
+    module = PythonModule(write(tmp_path / "module.py", DIGITS))
+    trained = train(digits_examples, module, tmp_path / "trained", epochs=2)["trained"]
+    settings = SearchSettings(fine_tuning_epochs=1)
+    arguments = trained, Examples(digits_examples), None, tmp_path, settings, module
+    builder = ModelBuilder(*arguments, deadline=time.monotonic() + 600)
+    choices = {"channels": "75%", "weights": "6 bits", "teacher": "the model", "trained_format": "tflite"}
+    model = builder.build(Recipe(choices))
+    assert model.format == "tflite"
+    quantized = Model(builder.folder / _key(Recipe(choices).steps[:2])).card.facts
+    assert quantized["report"]["mix"]["weight_bits"] <= 6 and quantized["report"]["mix"]["int4"]
+    assert quantized["teacher"]["digest"] == trained.digest
+
+
 class PlannedTrials:
     """A model builder and measurer for which speedup and lost accuracy of every recipe are set beforehand."""
 
@@ -64,7 +139,7 @@ class PlannedTrials:
         (folder / "saved_model.pb").write_text("graph")
 
     def build(self, recipe: Recipe) -> Model:
-        if recipe.choices["format"] in self.broken:
+        if recipe.format in self.broken:
             raise ComponentError(f"{recipe} has no such op\nand more", "ops", "others")
         folder = self.folder / str(recipe)
         folder.mkdir()

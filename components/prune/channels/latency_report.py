@@ -8,22 +8,20 @@ from tfopt.charts.letter_rows import Letter, draw_letters
 from tfopt.charts.page_templates import report_template
 from tfopt.components.prune.channels.latency_table import GroupLatency, LatencyTable
 
-PAGE = "latency.html"
+PAGE = "latency.html"  # next to the model
 SERIES = (("f", "the fewest channels", "bad"), ("h", "half", "accent"), ("q", "three quarters", "baseline"))
 MOST = 40  # groups in the picture, those that save most
 
 
-def write_page(table: LatencyTable, name: str, folder: Path) -> None:
-    """Write ``latency.html`` into the folder of the model ``name``."""
-    template = report_template(Path(__file__).parent.parent)
-    page = template.render(
+def render_html(table: LatencyTable, name: str) -> str:
+    """Return the page of the model ``name`` as a self-contained HTML document."""
+    return report_template(Path(__file__).parent.parent).render(
         **vars(table),
         name=name,
         shown=min(MOST, len(table.groups)),
         letters={letter: meaning for letter, meaning, _ in SERIES},
         charts=draw_safely("the picture of the latencies", lambda: _draw(table)),
     )
-    (folder / PAGE).write_text(page, encoding="utf-8")
 
 
 def _draw(table: LatencyTable) -> list[str]:

@@ -13,7 +13,7 @@ from tfopt.artifacts import Examples, KerasModel
 from tfopt.artifacts.formats import RUNTIME_PACKAGES, installed_versions
 from tfopt.components.prune.channels.importance import Losses, label_free_losses, labeled_losses
 from tfopt.components.prune.channels.latency import LatencyMeter
-from tfopt.components.prune.channels.latency_report import write_page
+from tfopt.components.prune.channels.latency_report import PAGE, render_html
 from tfopt.components.prune.channels.selection import Removal, remove_channels
 from tfopt.components.prune.kernels import NAMES, check_not_shrunk
 from tfopt.components.prune.masked_training import fine_tune
@@ -70,7 +70,7 @@ def prune_channels(
             tuned |= {"parent": before}
     verified = save_and_compare(smaller, target, model, parent, examples, fix=FIX)
     if removal.table:
-        write_page(removal.table, model.name, target)
+        (target / PAGE).write_text(render_html(removal.table, model.name), encoding="utf-8")
     layers = describe_channels(kernels_of(parent, NAMES), kernels_of(smaller, NAMES))
     for line in [*_table(removal.report), layers["speed"], parity.describe_parity(verified["outputs"])]:
         logging.getLogger(__name__).info("%s", line)
