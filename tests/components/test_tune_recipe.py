@@ -117,7 +117,7 @@ def test_fine_tuning_without_a_module_or_a_keras_model_is_refused_at_once(digits
 
 @pytest.mark.nightly
 def test_channels_bits_and_a_teacher_are_combined_in_one_model(digits_examples, tmp_path):
-    module = PythonModule(write(tmp_path / "module.py", DIGITS))
+    module = PythonModule(write(tmp_path / "module.py", DIGITS.replace("Conv2D(8", "Conv2D(32")))
     trained = train(digits_examples, module, tmp_path / "trained", epochs=2)["trained"]
     settings = SearchSettings(fine_tuning_epochs=1)
     arguments = trained, Examples(digits_examples), None, tmp_path, settings, module
