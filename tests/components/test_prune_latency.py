@@ -1,11 +1,12 @@
 """Test the removal of channels by a table of latencies: order of removals, budget of time, reuse, and a real run."""
 
-import itertools
+import re
 
 import numpy as np
 import pytest
 
 from tests.components.test_prune_channels import residual
+from tfopt import keras_models
 from tfopt.components.prune.channels import latency_table
 from tfopt.components.prune.channels.cost import count_cost
 from tfopt.components.prune.channels.groups import ChannelGroup, follow_channels
@@ -111,7 +112,7 @@ def test_measured_latencies_are_reused_and_without_time_nothing_else_is_measured
     reused = remove_channels(model, timeless, meter=again, stored=stored)
     assert reused.table.reused == 6 and len(again.measured) == len(meter.measured) - 6
     assert reused.table.groups == first.groups
-    with pytest.raises(ComponentError, match=r"sparsity=0\.3 of latency"):  # nothing is stored, and there is no time
+    with pytest.raises(ComponentError, match=r"(?s)sparsity=0\.3 of latency.*2 groups .* raise latency_minutes"):
         remove_channels(model, timeless, meter=CountedFlops(model))
 
 
@@ -136,19 +137,21 @@ def test_checkpoints_that_cannot_be_written_are_refused_in_the_first_second(digi
 
 
 @pytest.mark.nightly
-def test_a_model_is_pruned_to_a_latency_of_litert_and_a_second_run_reuses_the_table(
-    digits_model, digits_examples, tmp_path
-):
-    options = {"pattern": "channel", "measure": "latency", "latency_runtime": "tflite", "multiple": 1}
+def test_a_model_is_pruned_to_a_latency_of_litert_and_a_second_run_reuses_the_table(tmp_path):
+    import keras
+
+    image = keras.Input((32, 32, 3), name="image")
+    flow = keras.layers.Conv2D(48, 3, padding="same", activation="relu", name="first")(image)
+    flow = keras.layers.GlobalAveragePooling2D()(keras.layers.Conv2D(48, 3, activation="relu", name="second")(flow))
+    keras_models.save(keras.Model(image, keras.layers.Dense(4)(flow)), tmp_path / "model")
+    options = {"pattern": "channel", "measure": "latency", "latency_runtime": "tflite"}
     options |= {"checkpoints": str(tmp_path / "latencies")}
-    for name, reused in (("first", False), ("second", True)):
-        pruned = prune(digits_model, tmp_path / name, digits_examples, sparsity=0.1, **options)["pruned"]
+    for name, reused in (("first", 0), ("second", 6)):
+        pruned = prune(tmp_path / "model", tmp_path / name, sparsity=0.4, **options)["pruned"]
         report = pruned.card.facts["report"]
-        assert report["ratio"] <= 0.9 and report["latency"]["target"] == 0.9
-        counts = [len(group["latencies"]) for group in report["latency"]["groups"]]
-        assert report["latency"]["reused"] == (sum(counts) if reused else 0) and sum(counts) >= 2
-        page = (tmp_path / name / "latency.html").read_text()
-        assert all(group["makers"].split(",")[0] in page for group in report["latency"]["groups"])
-    assert len(list(itertools.chain(*[folder.iterdir() for folder in (tmp_path / "latencies").iterdir()]))) == sum(
-        counts
-    )
+        assert report["ratio"] <= 0.6 == report["latency"]["target"]
+        assert [len(group["latencies"]) for group in report["latency"]["groups"]] == [3, 3]
+        assert report["latency"]["reused"] == reused
+        assert {"first", "second"} <= set(re.findall(r"\w+", (tmp_path / name / "latency.html").read_text()))
+    (folder,) = (tmp_path / "latencies").iterdir()
+    assert len(list(folder.iterdir())) == 6

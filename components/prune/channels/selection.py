@@ -111,7 +111,7 @@ def _select_by_table(
 
     chosen, ratio = search_steps(steps, measure, 1 - settings.sparsity)
     if ratio > 1 - settings.sparsity:
-        raise _unreachable(groups, settings, 1 - ratio)
+        raise _unreachable(groups, settings, 1 - ratio, sum(not row.latencies for row in table.groups))
     remaining = apply_steps(roots, reducible, scores, chosen)
     after = [int(remaining[group.bundles].sum()) for group in reducible]
     return remaining, ratio, table.with_result(after, ratio, 1 - settings.sparsity)
@@ -211,13 +211,18 @@ def _check_any_removable(model: Layer, groups: Sequence[ChannelGroup]) -> None:
         raise ComponentError(received, expected, "choose another pattern, another importance, or a smaller multiple")
 
 
-def _unreachable(groups: Sequence[ChannelGroup], settings: PruningSettings, fraction: float) -> ComponentError:
+def _unreachable(
+    groups: Sequence[ChannelGroup], settings: PruningSettings, fraction: float, not_measured: int = 0
+) -> ComponentError:
     """Return the error for a sparsity above this fraction, which is the largest possible one."""
     frozen = sum(len(group.bundles) for group in groups if group.frozen)
     total = sum(len(group.bundles) for group in groups)
     received = f"sparsity={settings.sparsity:g} of {settings.measure}"
     expected = f"at most {fraction:.2f}: {frozen} of {total} channels are frozen, and every group retains some"
-    return ComponentError(received, expected, f"pass sparsity={max(fraction - 0.01, 0):.2f}, or a smaller multiple")
+    fix = f"pass sparsity={max(fraction - 0.01, 0):.2f}, or a smaller multiple"
+    if not_measured:
+        fix = f"{not_measured} groups were not measured in time: raise latency_minutes"
+    return ComponentError(received, expected, fix)
 
 
 def _report(
