@@ -70,9 +70,9 @@ def test_the_range_is_that_of_the_whole_batch(tmp_path):
     exact = rows[0] @ kernel.numpy()
 
     alone = run(OnnxModel(tmp_path / "out"), {"x": rows[:1]})["y"][0]
-    beside = run(OnnxModel(tmp_path / "out"), {"x": rows * np.float32([[1], [500]])})["y"][0]
+    with_outlier = run(OnnxModel(tmp_path / "out"), {"x": rows * np.float32([[1], [500]])})["y"][0]
 
-    assert np.abs(alone - exact).max() < 0.05 < np.abs(beside - exact).max()
+    assert np.abs(alone - exact).max() < 0.05 < np.abs(with_outlier - exact).max()
 
 
 def test_weights_of_which_only_the_shape_of_the_product_is_read_stay_in_float(tmp_path):
