@@ -20,8 +20,8 @@ def export_tflite(
     stored as ``Format-Serving/tflite``, where TFX's own Evaluator finds it with the model type ``tf_lite``.
 
     Outputs in float32 match the parent's. float16 halves the file and changes outputs by about a thousandth.
-    dynamic stores weights in 8 bits and needs no data; int4 stores them in 4 bits, and auto each layer's in the fewest
-    bits that keep the answers. With examples, 4-bit weights are rounded so that the outputs of each layer change least
+    dynamic stores weights in 8 bits and needs no data; int4 stores them in 4 bits, those of tables of embeddings with a
+    scale for each row, and auto each layer's in the fewest bits that keep the answers. With examples, 4-bit weights are rounded so that the outputs of each layer change least
     (GPTQ), where that degrades held-out records less than every way to choose scales; the model card reports it under
     ``weight_scales``. int8 computes in 8 bits, the fastest on most phones and on CPUs with VNNI. int16x8 has
     activations in 16 bits: the most exact of the integer precisions, and slow on CPUs. In int8, a dense layer has one

@@ -10,7 +10,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from tfopt.artifacts.models import SERVING_DEFAULT
-from tfopt.components.export_tflite import flatbuffer, float_part, litert_converter
+from tfopt.components.export_tflite import flatbuffer, float_part, litert_converter, lookup_tables
 from tfopt.components.export_tflite.parameters import BY_LAYER, TFLiteConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.activation_ranges import Histogram, Method, choose_method, select_ranges
@@ -147,7 +147,8 @@ class _Quantization:
         if self.in_parts or not self.floats:
             self.floats = litert_converter.convert_float(self.serving, parameters)
         integer_io = parameters.integer_io
-        model = layer_quantization.QuantizableModel(self.floats, parameters.precision, self.feed, integer_io=integer_io)
+        floats = self.floats if self.calibrated else lookup_tables.replace_gathers(self.floats)
+        model = layer_quantization.QuantizableModel(floats, parameters.precision, self.feed, integer_io=integer_io)
         rules = parameters.rules()
         model.check(rules)
         in_float = dict.fromkeys(self.floating.operations, "float32")
