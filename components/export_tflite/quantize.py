@@ -69,6 +69,7 @@ class _Quantization:
     floats: bytes = b""
     facts: ConversionFacts = field(default_factory=ConversionFacts)
     floating: FloatPart = field(default_factory=FloatPart)
+    last_activations: Sequence[str] = ()
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
     @property
@@ -98,6 +99,8 @@ class _Quantization:
         else:
             self.floats = litert_converter.convert_float(self.serving, self.parameters)
         self.facts, self.floating, self.histograms = _inspect(self.floats, self.parameters, self.feed)
+        if self.parameters.precision == "int8" and not self.parameters.integer_io:
+            self.last_activations = float_part.find_last_activations(self.floats)
         if not self.histograms:
             self.method = _only_min_max(self.parameters, self.facts)
 
@@ -115,7 +118,7 @@ class _Quantization:
         """Quantize by LiteRT's converter; None if the degradation is too large, but layers can stay in float."""
         parameters, limit = self.parameters, self.parameters.max_degradation
         if self.in_parts:
-            in_float = self.floating.operations
+            in_float = [*self.floating.operations, *self.last_activations]
             convert = partial(
                 _quantize_calibrated, self.floats, self.histograms, parameters, self.serving, in_float=in_float
             )
@@ -151,7 +154,7 @@ class _Quantization:
         model = layer_quantization.QuantizableModel(floats, parameters.precision, self.feed, integer_io=integer_io)
         rules = parameters.rules()
         model.check(rules)
-        in_float = dict.fromkeys(self.floating.operations, "float32")
+        in_float = dict.fromkeys([*self.floating.operations, *self.last_activations], "float32")
         model.rules = [*layer_quantization.layer_rules(in_float), *rules]
         if self.calibrated and histograms:
             if self.in_parts:  # the names of tensors differ in part
