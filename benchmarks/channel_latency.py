@@ -112,17 +112,19 @@ def flops_left(model: Path) -> float:
 
 def table(rows: list[Row]) -> Iterator[str]:
     """Yield a Markdown table with one line per network and seed."""
-    yield "| network | seed | trained | FLOPs | table | table - FLOPs, points | latency by FLOPs | table as fast as FLOPs | FLOPs left |"
-    yield "|" + "---|" * 9
+    heads = ["network", "seed", "trained", "by FLOPs", "by the table", "table - FLOPs, points"]
+    heads += ["latency by FLOPs", "table as fast as FLOPs", "FLOPs left"]
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + "---|" * len(heads)
     for row in rows:
         by_flops, by_table, trained = (f"{accuracy:.2%}" for accuracy in row["accuracies"])
-        points = [f"{100 * row['difference'][end]:+.2f}" for end in ("value", "low", "high")]
-        speed = row["speedup"]
-        yield (
-            f"| {row['data']} | {row['seed']} | {trained} | {by_flops} | {by_table} | {points[0]} ({points[1]} to {points[2]}) "
-            f"| {row['parent']:.0%} | {speed['value']:.2f}x ({speed['low']:.2f} to {speed['high']:.2f}), {speed['verdict']} "
-            f"| {row['flops'][0]:.0%}, {row['flops'][1]:.0%} |"
-        )
+        value, low, high = (f"{100 * row['difference'][end]:+.2f}" for end in ("value", "low", "high"))
+        speed, flops = row["speedup"], row["flops"]
+        cells = [row["data"], row["seed"], trained, by_flops, by_table, f"{value} ({low} to {high})"]
+        cells += [f"{row['parent']:.0%}"]
+        cells += [f"{speed['value']:.2f}x ({speed['low']:.2f} to {speed['high']:.2f}), {speed['verdict']}"]
+        cells += [f"{flops[0]:.0%}, {flops[1]:.0%}"]
+        yield f"| {' | '.join(map(str, cells))} |"
 
 
 def once(name: str, target: Path, **arguments: Any) -> Path:

@@ -76,10 +76,10 @@ def test_with_fine_tuning_recipes_combine_channels_bits_and_a_teacher():
     assert combined in recipes and combined.format == "onnx"
     for step in itertools.chain.from_iterable(recipe.steps for recipe in recipes):
         component = find(step.component)
-        given = training_arguments(step, settings, "m.py", "model/") if step.component in TRAINING else {}
-        assert given.keys() <= component.inputs.keys() | component.check({}).keys()
+        arguments = training_arguments(step, settings, "m.py", "model/") if step.component in TRAINING else {}
+        assert arguments.keys() <= component.inputs.keys() | component.check({}).keys()
         assert component.check(step.parameters).items() >= step.parameters.items()
-        assert ("teacher" in given) == (step.component == "quantize" and "alpha" not in step.parameters)
+        assert ("teacher" in arguments) == (step.component == "quantize" and "alpha" not in step.parameters)
     commands = _commands(combined.steps, settings)
     assert [command.split()[1] for command in commands] == [
         "prune", "measure_sensitivities", "quantize", "export_onnx",
