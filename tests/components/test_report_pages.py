@@ -161,7 +161,7 @@ def write_drift(_: int, folder: Path) -> Path:
 
 
 def write_latency(_: int, folder: Path) -> Path:
-    latencies = {64: 1.01, 32: 0.93, 8: 0.9}
+    latencies = {72: 1.01, 48: 0.93, 16: 0.9}
     groups = [
         GroupLatency(f"a_block_with_a_long_name_{number}_project, another_layer", 96, latencies if number else {}, 32)
         for number in range(50)

@@ -41,7 +41,7 @@ def _draw(table: LatencyTable) -> list[str]:
         create_axis([0.0, *values], least=0.01),
         key="latencies",
         title="Latency that each group of channels saves",
-        across="fraction of the latency that is saved",
+        across="latency saved (fraction)",
         description="; ".join(
             f"{_first(group)}: "
             + ", ".join(f"{1 - latency:.1%} with {channels}" for channels, latency in group.latencies.items())
