@@ -66,7 +66,7 @@ def find_groups(graph: ChannelGraph) -> list[ChannelGroup]:
             bundles_by_makers.setdefault((tuple(sorted(makers[root])), reasons.get(root)), []).append(root)
     return [
         ChannelGroup(
-            tuple(graph.names[id(cuts[index].layer)] for index in indices),
+            tuple(dict.fromkeys(graph.names[id(cuts[index].layer)] for index in indices)),
             tuple(name for key, name in graph.names.items() if any(key in members[root] for root in bundles)),
             np.array(bundles, np.int64),
             reason or ("all of its channels are tied to each other" if len(bundles) == 1 else None),
