@@ -109,7 +109,8 @@ def test_the_least_important_units_and_heads_are_removed():
     model.get_layer("lstm").set_weights(kernels)
     weights = model.get_layer("heads").get_weights()
     weights[4][:, 2:6] *= 0.01  # values
-    weights[0][:, :2] *= 0.001  # queries, which only choose the positions
+    for chooser in weights[0], weights[2]:  # queries and keys
+        chooser[:, :2] *= 0.001
     model.get_layer("heads").set_weights(weights)
     units, heads = (
         next(group.bundles for group in find_groups(follow_channels(model)) if group.makers == (name,))
