@@ -121,10 +121,10 @@ def test_the_least_important_units_and_heads_are_removed():
     assert set(np.argsort(scores[heads])[:4]) == set(range(2, 6))
     removal = remove_channels(model, PruningSettings(0.3, layers=("lstm",)))
     left = np.delete(np.arange(64).reshape(4, 16), range(3, 11), axis=1)
-    kept = removal.model.get_layer("lstm").get_weights()[1]
-    assert kept.shape == (8, 32)
-    assert np.isin(kept, kernels[1]).all()
-    assert set(kept[:, 0]) <= set(kernels[1][:, left[0, 0]])
+    remaining = removal.model.get_layer("lstm").get_weights()[1]
+    assert remaining.shape == (8, 32)
+    assert np.isin(remaining, kernels[1]).all()
+    assert set(remaining[:, 0]) <= set(kernels[1][:, left[0, 0]])
 
 
 @pytest.mark.nightly  # daily: test_prune_channels.py

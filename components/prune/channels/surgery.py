@@ -96,7 +96,7 @@ def _config(layer: Layer, graph: ChannelGraph, remaining: Remaining) -> JsonObje
     return config
 
 
-def _copy_directions(config: JsonObject) -> list[JsonObject]:
+def _copy_directions(config: Any) -> list[Any]:
     """Replace the configurations of both directions by copies without the shapes of their inputs, and return those.
 
     Keras 2 has none of the backward layer if that is a copy of the forward layer.
