@@ -69,7 +69,6 @@ def assert_dead_channels_change_nothing(model, records, seed):
     assert small.count_params() == expected_cost.parameters
     assert [tensor.shape for tensor in small.outputs] == [tensor.shape for tensor in model.outputs]
     assert [layer.name for layer in small.layers] == [layer.name for layer in model.layers]
-    return small
 
 
 def random_selection(graph, rng):

@@ -75,6 +75,15 @@ def test_dead_units_and_heads_of_every_layer_are_removed_without_a_difference(li
         assert_dead_channels_change_nothing(model, IDS, seed)
 
 
+def test_a_mask_reaches_a_nested_model():
+    import keras
+
+    nested = keras.Sequential([keras.layers.Input((5, 8)), keras.layers.SimpleRNN(4, dropout=0.2)])
+    model = text_model("keras", lambda layers, flow: nested(flow))
+    assert [group.makers for group in find_groups(follow_channels(model)) if group.frozen] == [("answer",)]
+    assert_dead_channels_change_nothing(model, IDS, 0)
+
+
 @pytest.mark.nightly
 def test_units_of_unequal_output_at_zero_are_removed_with_the_weights_that_read_them():
     model = text_model("keras", lambda layers, flow: layers.LSTM(16, activation="sigmoid")(flow))

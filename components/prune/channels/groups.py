@@ -109,6 +109,9 @@ def _follow_model(graph: ChannelGraph, call: Call, inputs: list[Channels], name:
     inner = call.layer
     if len(inputs) > 1 and any(isinstance(leaf, dict) for leaf in call.args):
         raise UnsupportedLayerError("it takes its inputs by name")
+    inputs, masks = inputs[: len(inner.inputs)], inputs[len(inner.inputs) :]
+    for channels in masks:
+        graph.freeze(channels.labels, "they are a mask")
     entries = graph.entries.setdefault(id(inner), inputs)
     for entry, channels in zip(entries, inputs, strict=True):
         if entry.axis != channels.axis:
