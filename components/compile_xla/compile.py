@@ -102,6 +102,7 @@ def _write(
         frozen = optimize(grappler.run(frozen, ["debug_stripper"]), NORMALIZING, Report())  # less to compile
         free_graphs()
         report = _write_model(frozen, serving, settings, model.signature)
+        free_graphs()
         comparison = Comparison(
             frozen.signatures, lambda key: runtimes.load(model, signature=key), examples, model.signature
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
 from tfopt.components.compile_xla.sequence_buckets import padded
+from tfopt.graph.const_arrays import restore_weights, zero_weights
 from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.graph_def import GraphDef, node_of, nodes, subgraph
 from tfopt.processes.memory import free_graphs
@@ -49,10 +50,11 @@ def write_compiled(
 
     signatures, added = {}, []
     graph = _rename_functions(frozen.graph)
+    traced = zero_weights(graph)  # TensorFlow copies graphs when it traces and writes them
     programs: dict[bytes, Any] = {}
     for key, signature in frozen.signatures.items():
         digest = _digest(graph, signature)
-        serve = programs[digest] = programs.get(digest) or _compiled_function(graph, signature)
+        serve = programs[digest] = programs.get(digest) or _compiled_function(traced, signature)
         if buckets.get(key):
             serve = padded(serve, signature, buckets[key])
         signatures[key] = _concrete_function(serve, signature, None)
@@ -61,10 +63,21 @@ def write_compiled(
             added.append(f"{key}_batch_{size}")
             signatures[added[-1]] = _concrete_function(serve, signature, size)
     tf.saved_model.save(tf.Module(), str(folder), signatures=signatures)
-    del graph, programs, serve, signatures
+    del programs, serve, signatures
     free_graphs()
+    _write_weights(folder / "saved_model.pb", graph)
+    del graph
     make_saved_model_reproducible(folder)
     return added
+
+
+def _write_weights(file: Path, graph: GraphDef) -> None:
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    proto = Proto.FromString(file.read_bytes())
+    for meta_graph in proto.meta_graphs:
+        restore_weights(meta_graph.graph_def, graph)
+    file.write_bytes(proto.SerializeToString(deterministic=True))
 
 
 def _rename_functions(graph: GraphDef) -> GraphDef:
