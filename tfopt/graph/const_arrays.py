@@ -123,7 +123,8 @@ def _unfolded(graph_def: GraphDef) -> set[str]:
     """Return the names of the weights that are only read by `UNFOLDED` operations, directly or as an Identity."""
     reading = readers(graph_def, controls=False)
     ops = {node.name: node.op for node in graph_def.node}
-    constant = set(ops) - reach([name for name in ops if ops[name] == "Placeholder"], lambda name: reading.get(name, ()))
+    fed = [name for name, op in ops.items() if op == "Placeholder"]
+    constant = set(ops) - reach(fed, lambda name: reading.get(name, ()))
 
     def is_unfolded(name: str) -> bool:
         return all(

@@ -60,7 +60,7 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE, preserved: Collect
         return tf_optimizer.OptimizeGraph(config, _item(replace(frozen, graph=graph), preserved))
 
     try:
-        graph = transform(frozen.graph, optimized) if VALUE_FREE >= set(optimizers) else optimized(frozen.graph)
+        graph = transform(frozen.graph, optimized) if set(optimizers) <= VALUE_FREE else optimized(frozen.graph)
     except (RuntimeError, ValueError, tf.errors.OpError) as error:
         fix = f"leave out one of: {', '.join(optimizers)}"
         raise ComponentError(f"Grappler: {first_line(error)}", "a graph it can optimize", fix) from error
