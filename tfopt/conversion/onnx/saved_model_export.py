@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -100,7 +101,8 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
 def _load_frozen(saved_model: Path) -> tuple[Any, list[str], list[str], dict[str, Any], dict[str, str]]:
     """Return a SavedModel's frozen GraphDef, after Grappler, its inputs, outputs, lookup tables and new names.
 
-    tf2onnx's form for large models leaves out copies of the graph, and Grappler, which here gets it without weights.
+    TensorFlow loads, freezes and optimizes a graph without the weights of ``saved_model.pb``: each time it gets or
+    returns a graph, it makes several copies.
     """
     meta_graph = read_meta_graph(saved_model)
     is_changed = unmark(meta_graph.graph_def, marked_functions(meta_graph.graph_def))
@@ -109,29 +111,33 @@ def _load_frozen(saved_model: Path) -> tuple[Any, list[str], list[str], dict[str
         stored.CopyFrom(meta_graph.graph_def)
         meta_graph.graph_def.CopyFrom(zero_weights(stored))
         is_changed = True
-    with replaced_graph(saved_model, meta_graph) if is_changed else contextlib.nullcontext(saved_model) as folder:
+
+    def freeze(function: Any, inputs: list[str], outputs: list[str], _: bool) -> Any:
+        graph_def = tf_loader.convert_variables_to_constants_large_model(function)
+        restore_weights(graph_def, stored)
+        graph_def = tf_loader.fix_freezing_errors_part2(tf_loader.fix_freezing_errors(graph_def))
+
+        def optimize(reduced: Any) -> Any:
+            with tf.Graph().as_default() as graph:
+                tf.import_graph_def(reduced, name="")
+                return tf_loader.tf_optimize(inputs, outputs, graph.as_graph_def(add_shapes=True))
+
+        return fold_constants(graph_def, optimize)
+
+    with (
+        replaced_graph(saved_model, meta_graph) if is_changed else contextlib.nullcontext(saved_model) as folder,
+        mock.patch.object(tf_loader, "from_function", freeze),
+    ):
         del meta_graph
-        graph_def, inputs, outputs, tables, names = tf_loader.from_saved_model(
+        return tf_loader.from_saved_model(  # type: ignore[no-any-return]  # tf2onnx has no types
             str(folder),
             None,
             None,
             tag=["serve"],
             signatures=["serving_default"],
-            large_model=True,
             return_initialized_tables=True,
             return_tensors_to_rename=True,
         )
-    free_graphs()
-    restore_weights(graph_def, stored)
-    del stored
-    graph_def = tf_loader.fix_freezing_errors_part2(tf_loader.fix_freezing_errors(graph_def))
-
-    def optimize(reduced: Any) -> Any:
-        with tf.Graph().as_default() as graph:
-            tf.import_graph_def(reduced, name="")
-            return tf_loader.tf_optimize(inputs, outputs, graph.as_graph_def(add_shapes=True))
-
-    return fold_constants(graph_def, optimize), inputs, outputs, tables, names
 
 
 def _name_axes_of_pads(model: onnx.ModelProto, opset: int) -> None:
