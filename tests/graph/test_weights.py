@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.grappler import tf_optimizer
 
 from tfopt.graph import grappler
 from tfopt.graph.const_arrays import (
@@ -176,7 +177,15 @@ def test_weights_that_constant_folding_changes_keep_their_values():
     assert [ops[node.input[1]] for node in kernels].count("Const") == 3, "those that are folded"
 
 
-def test_grappler_returns_functions_that_got_weights_with_their_values():
+def test_grappler_inlines_functions_without_the_weights_that_they_get(monkeypatch):
+    sizes, original = [], tf_optimizer.OptimizeGraph
+
+    def measured(config, item):
+        sizes.append(item.ByteSize())
+        return original(config, item)
+
+    monkeypatch.setattr(tf_optimizer, "OptimizeGraph", measured)
+
     @tf.function(autograph=False)
     def product(x, kernel):
         return x @ kernel
@@ -189,4 +198,5 @@ def test_grappler_returns_functions_that_got_weights_with_their_values():
     model = frozen(build, x=("float32", [None, ROWS]))
     inlined = grappler.run(model, ["function"])
     assert sum(node.op == "MatMul" for node in inlined.graph.node) == 2
+    assert max(sizes) < 10_000 < model.graph.ByteSize()
     np.testing.assert_allclose(run_both(inlined, x=X)["y"], 3 * X @ KERNEL, rtol=1e-4, atol=1e-3)
