@@ -98,7 +98,7 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
     return model
 
 
-def _load_frozen(saved_model: Path) -> tuple[Any, list[str], list[str], dict[str, Any], dict[str, str]]:
+def _load_frozen(saved_model: Path) -> tuple[Any, list[str], list[str], dict[bytes, tuple[Any, Any]], dict[str, str]]:
     """Return a SavedModel's frozen GraphDef, after Grappler, its inputs, outputs, lookup tables and new names.
 
     TensorFlow loads, freezes and optimizes a graph without the weights of ``saved_model.pb``: each time it gets or
@@ -190,8 +190,10 @@ def check_model(model: onnx.ModelProto) -> None:
     """
     versions = {domain.domain: domain.version for domain in model.opset_import}
     ops = {(node.op_type, node.domain) for graph in subgraphs(model.graph) for node in graph.node}
+    ops = {
+        (op, domain) for op, domain in ops if domain != onnx_block_weights.DOMAIN
+    }  # those of ONNX Runtime's quantizers
     unknown = {op for op, domain in ops if not onnx.defs.has(op, versions.get(domain, 1), domain)}
-    unknown -= {onnx_block_weights.OP}
     if unknown:
         received = f"ops that ONNX lacks, or tf2onnx does not know: {', '.join(sorted(unknown))}"
         expected = "a model of ops that can be converted"
