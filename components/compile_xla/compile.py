@@ -4,7 +4,7 @@ import functools
 import logging
 import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,11 +75,10 @@ def _write_verified(
             else runtimes.load(SavedModel(target), signature=key)
         )
     )
-    verified = _compare_outputs(parent.comparison, lambda key: nullcontext(after(key)), parent.tolerance)
+    after_freeing = _freeing(lambda key: nullcontext(after(key)))  # of what the compilation has left
+    verified = _compare_outputs(parent.comparison, after_freeing, parent.tolerance)
     # XLA has other kernels: differences on special values are no reason to refuse the model.
-    special = parent.special.special_differences(
-        lambda key: nullcontext(after(key)), (IEEE, EXTREMES), parent.tolerance
-    )
+    special = parent.special.special_differences(after_freeing, (IEEE, EXTREMES), parent.tolerance)
     for line in special:
         log.warning("on special values: %s", line)
     report["special_values"] = special or report["special_values"]
@@ -94,6 +93,16 @@ def _write_verified(
     return report, verified, parent.batches
 
 
+def _freeing(load: Loader) -> Loader:
+    """Return a loader that first frees the graphs of signatures that were compared before."""
+
+    def loader(key: str) -> AbstractContextManager[Runtime]:
+        free_graphs()
+        return load(key)
+
+    return loader
+
+
 def _write(
     model: SavedModel, serving: Path, examples: Examples | None, settings: Settings
 ) -> tuple[JsonObject, _ParentResults]:
@@ -102,13 +111,11 @@ def _write(
         frozen = optimize(grappler.run(frozen, ["debug_stripper"]), NORMALIZING, Report())  # less to compile
         free_graphs()
         report = _write_model(frozen, serving, settings, model.signature)
-        comparison = Comparison(
-            frozen.signatures, lambda key: runtimes.load(model, signature=key), examples, model.signature
-        )
-        free_graphs()  # of the parents
+        parent_loader = _freeing(lambda key: runtimes.load(model, signature=key))
+        comparison = Comparison(frozen.signatures, parent_loader, examples, model.signature)
         no_special_values = why_no_special_values(frozen)
         special = Comparison(
-            *(frozen.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature),
+            *(frozen.signatures, _freeing(lambda key: FrozenRuntime(frozen, key)), examples, model.signature),
             special=not no_special_values,
         )
         parent = comparison.recorded(model.signature)

@@ -7,6 +7,7 @@ from typing import TypedDict
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.data.batches import Batch
+from tfopt.processes.memory import free_graphs
 from tfopt.runtimes.runtime import Call
 
 MAX_CALLS, MAX_SECONDS = 50, 2.0
@@ -37,17 +38,18 @@ def measure_models(models: list[SavedModel], batches: dict[int, Batch]) -> list[
 
 
 def _measure(model: SavedModel, batches: dict[int, Batch]) -> ModelTimes:
+    free_graphs()  # of the model before
     start = time.perf_counter()
-    runtime = runtimes.load(model)
-    load_seconds = time.perf_counter() - start
-    times: dict[int, CallTimes] = {}
-    for size, batch in batches.items():
-        first = _call_seconds(runtime.run, batch)  # compiles, and finds out whether a call ends
-        later, until = [_call_seconds(runtime.run_without_limit, batch)], time.perf_counter() + MAX_SECONDS
-        while len(later) < MAX_CALLS and time.perf_counter() < until:
-            later.append(_call_seconds(runtime.run_without_limit, batch))
-        call = statistics.median(later)
-        times[size] = {"compile_s": max(first - call, 0.0), "call_s": call}
+    with runtimes.load(model) as runtime:
+        load_seconds = time.perf_counter() - start
+        times: dict[int, CallTimes] = {}
+        for size, batch in batches.items():
+            first = _call_seconds(runtime.run, batch)  # compiles, and finds out whether a call ends
+            later, until = [_call_seconds(runtime.run_without_limit, batch)], time.perf_counter() + MAX_SECONDS
+            while len(later) < MAX_CALLS and time.perf_counter() < until:
+                later.append(_call_seconds(runtime.run_without_limit, batch))
+            call = statistics.median(later)
+            times[size] = {"compile_s": max(first - call, 0.0), "call_s": call}
     return {"load_s": load_seconds, "batches": times}
 
 

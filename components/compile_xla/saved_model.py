@@ -5,16 +5,20 @@ marked ops when the model runs, and runs the others as before.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from copy import deepcopy
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
 from tfopt.components.compile_xla.sequence_buckets import padded
+from tfopt.graph.const_arrays import restore_weights, zero_weights
 from tfopt.graph.frozen_model import Frozen, Signature
-from tfopt.graph.graph_def import GraphDef, node_of, nodes, subgraph
+from tfopt.graph.graph_def import GraphDef, NodeDef, node_of, nodes, reach, subgraph
+from tfopt.graph.matching.pattern import COMMUTING
 from tfopt.processes.memory import free_graphs
 from tfopt.saved_models import saved_model
 from tfopt.saved_models.marked_functions import COMPILED
@@ -49,10 +53,11 @@ def write_compiled(
 
     signatures, added = {}, []
     graph = _rename_functions(frozen.graph)
+    traced = zero_weights(graph)  # TensorFlow copies graphs when it traces and writes them
     programs: dict[bytes, Any] = {}
     for key, signature in frozen.signatures.items():
         digest = _digest(graph, signature)
-        serve = programs[digest] = programs.get(digest) or _compiled_function(graph, signature)
+        serve = programs[digest] = programs.get(digest) or _compiled_function(traced, signature)
         if buckets.get(key):
             serve = padded(serve, signature, buckets[key])
         signatures[key] = _concrete_function(serve, signature, None)
@@ -61,10 +66,21 @@ def write_compiled(
             added.append(f"{key}_batch_{size}")
             signatures[added[-1]] = _concrete_function(serve, signature, size)
     tf.saved_model.save(tf.Module(), str(folder), signatures=signatures)
-    del graph, programs, serve, signatures
+    del programs, serve, signatures
     free_graphs()
+    _write_weights(folder / "saved_model.pb", graph)
+    del graph
     make_saved_model_reproducible(folder)
     return added
+
+
+def _write_weights(file: Path, graph: GraphDef) -> None:
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    proto = Proto.FromString(file.read_bytes())
+    for meta_graph in proto.meta_graphs:
+        restore_weights(meta_graph.graph_def, graph)
+    file.write_bytes(proto.SerializeToString(deterministic=True))
 
 
 def _rename_functions(graph: GraphDef) -> GraphDef:
@@ -90,27 +106,38 @@ def _rename_functions(graph: GraphDef) -> GraphDef:
 
 
 def _digest(graph: GraphDef, signature: Signature) -> bytes:
-    """Return a digest that is equal for signatures whose graphs differ in the names of their nodes only."""
+    """Return a digest that is equal for signatures that compute the same.
+
+    Their graphs may have other names, and other orders of the inputs of commutative operations, which Grappler sorts by
+    name.
+    """
     by_name = {node.name: node for node in graph.node}
-    fed = {end.node: f"<{name}>" for name, end in signature.inputs.items()}
-    places, ahead = dict(fed), [end.node for end in signature.outputs.values()]
-    while ahead:  # number the nodes in the order of a search from the outputs
-        name = ahead.pop()
-        if name not in places:
-            places[name] = str(len(places))
-            ahead += map(node_of, by_name[name].input)
-
-    def renamed(source: str) -> str:
-        return source.replace(node_of(source), places[node_of(source)], 1)
-
+    digests = {end.node: f"<{name}>" for name, end in signature.inputs.items()}
+    sources = {node.name: [] if node.name in digests else list(map(node_of, node.input)) for node in graph.node}
+    names = reach([end.node for end in signature.outputs.values()], lambda name: sources[name])
+    try:
+        order = list(TopologicalSorter({name: sources[name] for name in names}).static_order())
+    except CycleError:  # a loop of TensorFlow 1
+        return repr(signature).encode()
+    for name in order:
+        digests[name] = digests.get(name) or _node_digest(by_name[name], digests)
     ends = [(name, end.dtype, end.shape) for name, end in (signature.inputs | signature.outputs).items()]
-    outputs = [renamed(end.tensor) for end in signature.outputs.values()]
-    digest = hashlib.sha256(repr((ends, outputs)).encode())
-    for node in [by_name[name] for name in places if name not in fed]:
-        digest.update(repr((node.op, node.device, [renamed(source) for source in node.input])).encode())
-        for key in sorted(node.attr.keys() - {"_class"}):  # names nodes
-            digest.update(key.encode() + node.attr[key].SerializeToString(deterministic=True))
-    return digest.digest()
+    outputs = [_renamed(end.tensor, digests) for end in signature.outputs.values()]
+    ops = Counter(by_name[name].op for name in names)  # one random value for two readers is not the same as two
+    return hashlib.sha256(repr((ends, outputs, sorted(ops.items()))).encode()).digest()
+
+
+def _node_digest(node: NodeDef, digests: Mapping[str, str]) -> str:
+    inputs = [_renamed(source, digests) for source in node.input]
+    inputs = sorted(inputs) if node.op in COMMUTING else inputs
+    digest = hashlib.sha256(repr((node.op, node.device, inputs)).encode())
+    for key in sorted(node.attr.keys() - {"_class"}):  # names nodes
+        digest.update(key.encode() + node.attr[key].SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
+def _renamed(source: str, digests: Mapping[str, str]) -> str:
+    return source.replace(node_of(source), digests[node_of(source)], 1)
 
 
 def _compiled_function(graph: GraphDef, signature: Signature) -> Any:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -135,21 +136,33 @@ def test_while_loops_and_branches_are_compiled(tmp_path):
     np.testing.assert_allclose(received, expected, atol=1e-6)
 
 
-def test_signatures_that_compute_the_same_share_one_program(tmp_path):
-    kernel = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+def test_signatures_that_compute_the_same_share_one_program(tmp_path, monkeypatch):
+    kernel = np.random.default_rng(0).normal(size=(150, 150)).astype(np.float32)
 
-    def serve(factor):
+    def serve(factor, multiply=tf.multiply):
         return tf.function(
-            lambda x: {"y": tf.tanh(x @ tf.constant(kernel)) * factor},
-            input_signature=[tf.TensorSpec([None, 8], name="x")],
+            lambda x: {"y": multiply(tf.tanh(x @ tf.constant(kernel)), factor)},
+            input_signature=[tf.TensorSpec([None, 150], name="x")],
         )
 
-    signatures = {"serving_default": serve(2.0), "serve": serve(2.0), "other": serve(3.0)}
+    signatures = {
+        "serving_default": serve(2.0),
+        "serve": serve(2.0, lambda x, y: tf.multiply(y, x)),
+        "other": serve(3.0),
+    }
     tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=signatures)
+    sizes, save = [], tf.saved_model.save
+
+    def measured(module, folder, **options):
+        save(module, folder, **options)
+        sizes.append(Path(folder, "saved_model.pb").stat().st_size)
+
+    monkeypatch.setattr(tf.saved_model, "save", measured)
     write_compiled(read(tmp_path / "model"), tmp_path / "compiled", [])
+    assert max(sizes) < kernel.nbytes / 2, "TensorFlow makes several copies of the weights that it gets"
     functions = read_meta_graph(tmp_path / "compiled").graph_def.library.function
     assert sum("Tanh" in {node.op for node in function.node_def} for function in functions) == 2
-    x = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)
+    x = np.random.default_rng(1).normal(size=(3, 150)).astype(np.float32)
     with runtimes.load(SavedModel(tmp_path / "compiled")) as runtime:
         for key, factor in (("serving_default", 2), ("serve", 2), ("other", 3)):
             received = runtime.with_signature(key).run({"x": x})["y"]

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 import tensorflow as tf
+from tf2onnx import tf_loader
 from tf2onnx.graph import Node
 
 from tests.components.exporters import ONNX, PRETRAINED_ERROR, chords, pretrained, write_split
@@ -18,6 +19,7 @@ from tfopt.conversion.int8_overflow import needs_reduced_range
 from tfopt.conversion.onnx import int8 as onnx_int8
 from tfopt.conversion.onnx import saved_model_export as onnx_export
 from tfopt.errors import ComponentError
+from tfopt.saved_models import saved_model
 
 
 def graph_of(folder) -> onnx.ModelProto:
@@ -128,6 +130,33 @@ def test_constants_are_copied_once_and_not_by_each_pass(tmp_path, monkeypatch):
     model = saved(tmp_path / "model", lambda x: {"y": tf.nn.relu(x @ weights) @ weights}, x=([None, 3], tf.float32))
     assert len(onnx_export.convert_saved_model(model, 18).graph.initializer) == 1
     assert copied.total() and max(copied.values()) <= 2  # before and after the passes
+
+
+@pytest.mark.parametrize("stored", ["as a variable", "in the graph"])
+def test_tensorflow_optimizes_the_frozen_graph_without_weights_that_it_cannot_fold(tmp_path, monkeypatch, stored):
+    sizes, original = [], tf_loader.tf_optimize
+
+    def measured(inputs, outputs, graph_def):
+        sizes.append(graph_def.ByteSize())
+        return original(inputs, outputs, graph_def)
+
+    monkeypatch.setattr(tf_loader, "tf_optimize", measured)
+    draw = np.random.default_rng(0)
+    weights, filters = (draw.normal(size=(150, 150)).astype(np.float32) for _ in range(2))
+    module = tf.Module()
+    module.variable = tf.Variable(weights)
+    serve = tf.function(
+        lambda x: {"y": tf.nn.relu(x @ module.variable) @ tf.transpose(tf.constant(filters))},
+        input_signature=[tf.TensorSpec([None, 150], name="x")],
+    )
+    tf.saved_model.save(module, str(tmp_path / "as a variable"), signatures=serve)
+    saved_model.write(saved_model.read(tmp_path / "as a variable"), tmp_path / "in the graph")
+    converted = onnx_export.convert_saved_model(tmp_path / stored, 18)
+    assert 1.0 < sizes[0] / weights.nbytes < 1.2, "only the one that is transposed"
+    assert "Transpose" not in {node.op_type for node in converted.graph.node}
+    values = sorted((onnx.numpy_helper.to_array(each) for each in converted.graph.initializer), key=np.sum)
+    for value, expected in zip(values, sorted([weights, filters.T], key=np.sum), strict=True):
+        np.testing.assert_array_equal(value, expected)
 
 
 def test_an_op_that_tf2onnx_does_not_convert_is_named(tmp_path):

@@ -1,10 +1,22 @@
 """Test copies of graphs without the values of their weights: sessions compute the same, and shapes stay."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.grappler import tf_optimizer
 
-from tfopt.graph.const_arrays import LARGE_BYTES, array_of, feed_weights, zero_weights
+from tfopt.graph import grappler
+from tfopt.graph.const_arrays import (
+    LARGE_BYTES,
+    WEIGHT,
+    array_of,
+    feed_weights,
+    fold_constants,
+    transform,
+    zero_weights,
+)
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.session import evaluate
 from tfopt.graph.shape_inference import shapes_of
@@ -121,3 +133,70 @@ def test_a_fed_array_begins_where_tensorflow_reads_it_without_a_copy():
     for size in (1, 7, 4096, LARGE_BYTES):
         proto = tf.make_tensor_proto(np.ones(size + 1, np.float32))
         assert array_of(proto).ctypes.data % 64 == 0
+
+
+def test_code_that_reads_no_weights_gets_none_and_its_result_has_them():
+    model = frozen(lambda x: {"y": tf.nn.relu(x @ tf.constant(KERNEL, name="kernel"))}, x=("float32", [None, ROWS]))
+    sizes = []
+
+    def function(graph_def):
+        sizes.append(graph_def.ByteSize())
+        return graph_def
+
+    for change in (transform, fold_constants):
+        assert list(change(model.graph, function).node) == list(model.graph.node)
+    assert max(sizes) < 2000 < model.graph.ByteSize()
+
+
+def test_weights_that_constant_folding_changes_keep_their_values():
+    def build(x):
+        first, second, third, fourth, filters = (
+            tf.constant(KERNEL + number, name=name)
+            for number, name in enumerate(("read", "added", "transposed", "squared", "filters"))
+        )
+        product = x @ tf.identity(first) + x @ tf.raw_ops.AddV2(x=second, y=tf.ones(16))
+        image = tf.nn.conv2d(x[:, :, None, None], tf.reshape(filters, [ROWS, 1, 1, 16]), 1, "SAME")[:, 0, 0]
+        return {"y": product + x @ tf.transpose(tf.transpose(third)) + x @ (fourth * fourth) + 2.0 * image}
+
+    model = frozen(build, x=("float32", [None, ROWS]))
+    fed, folded = [], []
+
+    def fold(graph_def):
+        fed.extend(node.name for node in graph_def.node if node.op == "Placeholder")
+        folded.append(grappler.run(replace(model, graph=graph_def), ["constant_folding"]).graph)
+        return folded[0]
+
+    graph = fold_constants(model.graph, fold)
+    assert fed == ["x", "read"]
+    assert not [node for node in graph.node if WEIGHT in node.attr]
+    tensor = model.signatures[KEY].outputs["y"].tensor
+    before, after = (evaluate(each, [tensor], {"x:0": X})[0] for each in (model.graph, graph))
+    np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-2)
+    kernels = [node for node in graph.node if node.op == "MatMul"]
+    ops = {node.name: node.op for node in graph.node}
+    assert [ops[node.input[1]] for node in kernels].count("Const") == 3, "those that are folded"
+
+
+def test_grappler_inlines_functions_without_the_weights_that_they_get(monkeypatch):
+    sizes, original = [], tf_optimizer.OptimizeGraph
+
+    def measured(config, item):
+        sizes.append(item.ByteSize())
+        return original(config, item)
+
+    monkeypatch.setattr(tf_optimizer, "OptimizeGraph", measured)
+
+    @tf.function(autograph=False)
+    def product(x, kernel):
+        return x @ kernel
+
+    def build(x):
+        kernel = tf.constant(KERNEL, name="kernel")
+        function = product.get_concrete_function(tf.TensorSpec([None, ROWS]), tf.TensorSpec(KERNEL.shape))
+        return {"y": function(x, kernel) + function(x, tf.constant(2 * KERNEL, name="double"))}
+
+    model = frozen(build, x=("float32", [None, ROWS]))
+    inlined = grappler.run(model, ["function"])
+    assert sum(node.op == "MatMul" for node in inlined.graph.node) == 2
+    assert max(sizes) < 10_000 < model.graph.ByteSize()
+    np.testing.assert_allclose(run_both(inlined, x=X)["y"], 3 * X @ KERNEL, rtol=1e-4, atol=1e-3)

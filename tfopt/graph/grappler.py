@@ -10,7 +10,7 @@ from typing import Any
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.graph_def import nodes, prune_functions
+from tfopt.graph.graph_def import GraphDef, nodes, prune_functions
 
 OTHER_NAMES = {  # of Grappler for these optimizers
     "constant_folding": "constfold",
@@ -25,6 +25,7 @@ OPTIMIZERS += ("auto_mixed_precision", "auto_mixed_precision_cpu")
 # gain depends on the machine), and debug_stripper (it removes checks that the author of the model added).
 PORTABLE = ("function", "pruning", "shape", "constant_folding", "arithmetic", "common_subgraph", "loop", "dependency")
 UNCHECKING = "debug_stripper"  # its effect: inputs that the model refuses are accepted
+VALUE_FREE = {"function", "pruning", "debug_stripper", "dependency"}  # these do not read weights
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
@@ -42,6 +43,8 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE, preserved: Collect
     from tensorflow.core.protobuf.config_pb2 import ConfigProto
     from tensorflow.python.grappler import tf_optimizer
 
+    from tfopt.graph.const_arrays import transform  # imports NumPy, which checks of names of passes do not need
+
     for name in optimizers:
         if name not in OPTIMIZERS:
             raise ComponentError(f"optimizer {name!r}", "the name of a Grappler optimizer", nearest(name, OPTIMIZERS))
@@ -52,8 +55,12 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE, preserved: Collect
     rewriting.meta_optimizer_iterations = rewriting.ONE if len(optimizers) == 1 else rewriting.TWO
     rewriting.fail_on_optimizer_errors = True
     rewriting.cpu_layout_conversion = rewriting.NCHW_TO_NHWC  # on a CPU, Grappler raises for the other direction
+
+    def optimized(graph: GraphDef) -> GraphDef:
+        return tf_optimizer.OptimizeGraph(config, _item(replace(frozen, graph=graph), preserved))
+
     try:
-        graph = tf_optimizer.OptimizeGraph(config, _item(frozen, preserved))
+        graph = transform(frozen.graph, optimized) if set(optimizers) <= VALUE_FREE else optimized(frozen.graph)
     except (RuntimeError, ValueError, tf.errors.OpError) as error:
         fix = f"leave out one of: {', '.join(optimizers)}"
         raise ComponentError(f"Grappler: {first_line(error)}", "a graph it can optimize", fix) from error

@@ -8,20 +8,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfopt.artifacts.saved_model_proto import functions_called, read_meta_graph
+from tfopt.artifacts.saved_model_proto import functions_called
 from tfopt.graph.graph_def import FunctionDef, GraphDef, node_of, nodes, reach
 from tfopt.graph.op_registry import attribute
 from tfopt.storage.staging import link_tree
 
 XLA, NO_INLINE = "_XlaMustCompile", "_noinline"  # attributes of a function; the first also of its calls
 COMPILED = "compiled_by_tfopt"  # part of the names of the functions that `compile_xla` adds
-
-
-def inlinable(saved_model: Path) -> contextlib.AbstractContextManager[Path]:
-    """Return the folder of a SavedModel for a converter, or of a copy without marks, until the block ends."""
-    meta_graph = read_meta_graph(saved_model)
-    is_marked = unmark(meta_graph.graph_def, marked_functions(meta_graph.graph_def))
-    return replaced_graph(saved_model, meta_graph) if is_marked else contextlib.nullcontext(saved_model)
 
 
 @contextlib.contextmanager

@@ -1,9 +1,11 @@
 """Conversion of SavedModels to ONNX by tf2onnx, with handlers for ops that it lacks and readable errors."""
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -13,13 +15,14 @@ from tf2onnx.onnx_opset.nn import ConvOp
 from tf2onnx.onnx_opset.tensor import OneHot
 from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 
-from tfopt.artifacts.saved_model_proto import read_meta_graph
+from tfopt.artifacts.saved_model_proto import init_ops, read_meta_graph
 from tfopt.conversion.onnx import block_weights as onnx_block_weights
 from tfopt.conversion.onnx.node_order import reorder, subgraphs
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
+from tfopt.graph.const_arrays import fold_constants, restore_weights, zero_weights
 from tfopt.processes.memory import free_graphs
-from tfopt.saved_models.marked_functions import inlinable
+from tfopt.saved_models.marked_functions import marked_functions, replaced_graph, unmark
 from tfopt.saved_models.state import check_stateless
 
 NEWEST = 18  # of the opsets that tf2onnx writes
@@ -55,16 +58,7 @@ def _converts(saved_model: Path) -> bool:
 
 def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
     try:
-        with inlinable(saved_model) as folder:
-            graph_def, inputs, outputs, tables, names = tf_loader.from_saved_model(
-                str(folder),
-                None,
-                None,
-                tag=["serve"],
-                signatures=["serving_default"],
-                return_initialized_tables=True,
-                return_tensors_to_rename=True,
-            )
+        graph_def, inputs, outputs, tables, names = _load_frozen(saved_model)
         # TensorFlow replaces characters that no Python identifier may have; in ONNX any text is a name.
         names |= zip(inputs, sorted(read_meta_graph(saved_model).signature_def["serving_default"].inputs), strict=True)
         free_graphs()
@@ -102,6 +96,48 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
     _name_axes_of_pads(model, opset)
     check_model(model)
     return model
+
+
+def _load_frozen(saved_model: Path) -> tuple[Any, list[str], list[str], dict[bytes, tuple[Any, Any]], dict[str, str]]:
+    """Return a SavedModel's frozen GraphDef, after Grappler, its inputs, outputs, lookup tables and new names.
+
+    TensorFlow loads, freezes and optimizes a graph without the weights of ``saved_model.pb``: each time it gets or
+    returns a graph, it makes several copies.
+    """
+    meta_graph = read_meta_graph(saved_model)
+    is_changed = unmark(meta_graph.graph_def, marked_functions(meta_graph.graph_def))
+    stored = type(meta_graph.graph_def)()
+    if not meta_graph.HasField("object_graph_def") and not init_ops(meta_graph):  # loading runs no operation
+        stored.CopyFrom(meta_graph.graph_def)
+        meta_graph.graph_def.CopyFrom(zero_weights(stored))
+        is_changed = True
+
+    def freeze(function: Any, inputs: list[str], outputs: list[str], _: bool) -> Any:
+        graph_def = tf_loader.convert_variables_to_constants_large_model(function)
+        restore_weights(graph_def, stored)
+        graph_def = tf_loader.fix_freezing_errors_part2(tf_loader.fix_freezing_errors(graph_def))
+
+        def optimize(reduced: Any) -> Any:
+            with tf.Graph().as_default() as graph:
+                tf.import_graph_def(reduced, name="")
+                return tf_loader.tf_optimize(inputs, outputs, graph.as_graph_def(add_shapes=True))
+
+        return fold_constants(graph_def, optimize)
+
+    with (
+        replaced_graph(saved_model, meta_graph) if is_changed else contextlib.nullcontext(saved_model) as folder,
+        mock.patch.object(tf_loader, "from_function", freeze),
+    ):
+        del meta_graph
+        return tf_loader.from_saved_model(  # type: ignore[no-any-return]  # tf2onnx has no types
+            str(folder),
+            None,
+            None,
+            tag=["serve"],
+            signatures=["serving_default"],
+            return_initialized_tables=True,
+            return_tensors_to_rename=True,
+        )
 
 
 def _name_axes_of_pads(model: onnx.ModelProto, opset: int) -> None:
