@@ -15,7 +15,7 @@ from tfopt.kfp.images import Images
 from tfopt.kfp.placement import place_steps
 from tfopt.kfp.pod_options import Options
 
-CONVERTERS = [f"convert_tensorrt_{precision}" for precision in ("fp32", "tf32", "fp16", "bf16", "int8")]
+CONVERTERS = [f"convert_tensorrt_{precision}" for precision in ("fp32", "tf32", "fp16", "bf16", "int8", "fp8")]
 RUN_ENGINES = ["evaluate", "benchmark", "validate_serving", "replay", "push_model"]
 
 
