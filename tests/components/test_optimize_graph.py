@@ -107,14 +107,18 @@ def test_grappler_does_not_run_its_layout_optimizer_on_a_fixed_layout(tmp_path):
         graphs = [item for item in items if item not in functions]
         assert graphs and len(functions) == 1
         assert not [line for line in functions[0].splitlines() if "layout: Graph size after" in line]
-        largest = max(int(size) for item in graphs for size in re.findall(r"layout: Graph size after: (\d+) nodes", item))
+        largest = max(
+            int(size) for item in graphs for size in re.findall(r"layout: Graph size after: (\d+) nodes", item)
+        )
         assert largest < 10  # the calls of the function; its own nodes are more
 
 
 def test_a_fixed_layout_is_refused_for_a_model_with_tables(tmp_path):
     module = tf.Module()
     module.table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a"], [1.0]), 0.0)
-    serve = tf.function(lambda word: {"y": module.table.lookup(word)}).get_concrete_function(tf.TensorSpec([None], "string"))
+    serve = tf.function(lambda word: {"y": module.table.lookup(word)}).get_concrete_function(
+        tf.TensorSpec([None], "string")
+    )
     tf.saved_model.save(module, str(tmp_path / "m"), signatures=serve)
     with pytest.raises(ComponentError, match="fixed_layout for a model with lookup tables"):
         optimize_graph(tmp_path / "m", tmp_path / "out", fixed_layout=True)

@@ -160,9 +160,9 @@ def trace(library: str, policy: str) -> tuple[dict[str, dict[str, int]], list[fl
     ("library", "policy"),
     [
         ("keras", "float32"),
-        ("keras", "mixed_float16"),
-        pytest.param("keras", "mixed_bfloat16", marks=pytest.mark.nightly),
-        *(pytest.param("tf_keras", policy, marks=pytest.mark.nightly) for policy in ("float32", "mixed_float16")),
+        ("tf_keras", "mixed_float16"),
+        pytest.param("tf_keras", "float32", marks=pytest.mark.nightly),
+        *(pytest.param("keras", f"mixed_{kind}", marks=pytest.mark.nightly) for kind in ("float16", "bfloat16")),
     ],
 )
 def test_layers_loops_and_gradients_are_computed_on_the_device_of_the_layer(library, policy):

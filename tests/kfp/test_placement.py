@@ -72,7 +72,7 @@ def test_engines_of_different_machines_are_refused_unless_the_step_chooses():
     assert refused.value.received == (
         "evaluate runs engines of convert_tensorrt_fp32 (node.pool=a), "
         "convert_tensorrt_tf32 (no node), convert_tensorrt_fp16 (node.pool=b), convert_tensorrt_bf16 (no node), "
-        "convert_tensorrt_int8 (no node)"
+        "convert_tensorrt_int8 (no node), convert_tensorrt_fp8 (no node)"
     )
     assert "--kfp-option evaluate:node" in refused.value.fix
     steps = placed("optimize_gpu", *options, *(f"{step}:node.pool=c" for step in RUN_ENGINES))

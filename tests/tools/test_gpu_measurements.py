@@ -24,6 +24,10 @@ with open({log!r}, "a") as file:
     file.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
 sys.exit(any(word.endswith({fails!r}) for word in sys.argv[1:]))
 """
+TIMEOUT = """#!/bin/bash
+echo "[\\"timeout\\", \\"$3\\"]" >> {log!r}
+exec "${{@:4}}"
+"""
 
 
 def record(folder: Path, fails: str = "nothing", **variables: str) -> tuple[list[list[str]], list[str]]:
@@ -33,6 +37,8 @@ def record(folder: Path, fails: str = "nothing", **variables: str) -> tuple[list
     for name in ("tfopt", "python", "nvidia-smi"):
         (programs / name).write_text(RECORDER.format(python=sys.executable, log=str(log), fails=fails))
         (programs / name).chmod(0o755)
+    (programs / "timeout").write_text(TIMEOUT.format(log=str(log)))
+    (programs / "timeout").chmod(0o755)
     log.write_text("")
     variables |= {"PATH": f"{programs}:{os.environ['PATH']}"}
     script = ["bash", str(TOOLS / "measure.sh"), str(folder / "results of a GPU")]
@@ -70,22 +76,31 @@ def test_the_limits_of_each_part_are_thirteen_minutes_together():
     text = (TOOLS / "measure.sh").read_text()
     start, *parts = re.split(r"^if part \d; then$", text, flags=re.MULTILINE)
     limits = [
-        sum(int(limit) for limit in re.findall(r"^ *(?:\S+=\S+ )?(?:step|optimize|times) \S+ (\d+) ", part, re.MULTILINE))
+        sum(
+            int(limit)
+            for limit in re.findall(r"^ *(?:\S+=\S+ )?(?:step|optimize|times) \S+ (\d+) ", part, re.MULTILINE)
+        )
         for part in (start, *(part.replace('optimize "$name"', "optimize three") for part in parts))
     ]
-    networks = 2 * int(re.findall(r'optimize "\$name" (\d+)', text)[0])  # three of them, one of which was counted
+    networks = 2 * int(re.findall(r'optimize "\$name" (\d+)', text)[0])  # three of them, and one was counted
     assert len(limits) == 4 and limits[0] > 0
     for part, more in zip(limits[1:], (0, networks, 0), strict=True):
         assert 600 < limits[0] + part + more <= 780
 
 
+def test_a_step_gets_the_time_that_earlier_ones_left(tmp_path):
+    commands, _ = record(tmp_path, PART="1")
+    allowed = [int(words[1]) for words in commands if words[0] == "timeout"]
+    assert allowed == sorted(allowed) and allowed[-1] > 700
+
+
 def test_a_repeated_command_goes_on_after_the_last_step_that_succeeded(tmp_path):
-    commands, results = record(tmp_path, fails="time_steps.py", PART="1")
-    assert [line for line in results if "exit code 1" in line][0].startswith("steps_free")
+    _, results = record(tmp_path, fails="time_steps.py", PART="1")
+    assert next(line for line in results if "exit code 1" in line).startswith("steps_free")
     again, lines = record(tmp_path, PART="1")
     assert len(lines) == len(results) + 1
-    repeated = {Path(words[1]).name for words in again} - {"--query-gpu=name,driver_version,memory.total"}
-    assert repeated == {"waves.py", "time_steps.py"}
+    assert {Path(words[1]).name for words in again if words[0] == "python"} == {"waves.py", "time_steps.py"}
+    assert not [words for words in again if words[0] == "tfopt"]
 
 
 def test_without_a_gpu_only_a_rehearsal_goes_on(tmp_path):
@@ -111,7 +126,9 @@ def test_results_become_tables(tmp_path):
     models = [
         ModelBenchmark(name="trained", error=None, latency={"1": latency}, speedup={}, **made),
         ModelBenchmark(name="tensorrt fp16", error=None, latency={"1": latency}, speedup=faster, **made),
-        ModelBenchmark(name="tensorrt fp8", error="received: no float8\nexpected: more", latency={}, speedup={}, **made),
+        ModelBenchmark(
+            name="tensorrt fp8", error="received: no float8\nexpected: more", latency={}, speedup={}, **made
+        ),
     ]
     report = BenchmarkReport({}, "trained", [1, 32], 1, 1.0, 8, 0, {}, {}, models, split=None)
     folder = tmp_path / "run-resnet" / "artifacts" / "benchmark" / "benchmark" / "1"

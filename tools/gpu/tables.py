@@ -12,7 +12,9 @@ from tfopt.reports import report_schema
 from tfopt.reports.benchmark_report import BenchmarkReport, ModelBenchmark
 from tfopt.reports.decision_report import DecisionReport
 
-TIMES = re.compile(r"^(?P<name>\S.*?): (?P<time>[\d.]+ ms.* \(.* to .*\).*)$")  # a line of `time_steps.py` or `time_models.py`
+TIMES = re.compile(
+    r"^(?P<name>\S.*?): (?P<time>[\d.]+ ms.* \(.* to .*\).*)$"
+)  # a line of `time_steps.py` or `time_models.py`
 
 
 def main() -> None:
