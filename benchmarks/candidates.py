@@ -28,7 +28,10 @@ EXPORTERS = ("export_tflite", "export_onnx", "export_openvino")
 MIX = "tflite auto"
 OTHER_BITS = ("tflite int16x8", "tflite int4", MIX)  # for the table of equal bits, and the mix
 NARROW = {"half the FLOPs": 0.5, "a quarter of the FLOPs": 0.75}  # the share that `prune` removes with channels
-NARROW_FILES = ("tflite int8", "tflite dynamic", "tflite float32", "onnx int8", "onnx float32", "openvino float32")
+NARROW_FILES = (
+    *("tflite int8", "tflite dynamic", "tflite float32"),
+    *("onnx int8", "onnx dynamic", "onnx float32", "openvino float32", "openvino int8"),
+)
 EPOCHS = 10  # of the training after the removal
 MODULE = """import sys
 

@@ -14,7 +14,10 @@ FORMATS = (
     *("folded", "tflite float32", "tflite dynamic", "tflite int8"),
     *("onnx float32", "onnx int8", "openvino float32", "openvino int8"),
 )
-CANDIDATES = ("folded", "optimized", "configured", "compiled", "quantized", "tflite float16", *FORMATS[1:])
+CANDIDATES = (
+    *("folded", "optimized", "configured", "compiled", "quantized", "tflite float16", "onnx dynamic"),
+    *FORMATS[1:],
+)
 
 
 class Loading(TypedDict, total=False):

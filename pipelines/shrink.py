@@ -14,7 +14,7 @@ ONNX = ("onnx float32", "onnx int8")
 EXPORTS = {
     "trained": (*LITERT, *ONNX),
     "pruned": LITERT,
-    "slim": ("saved_model", *LITERT, *ONNX),
+    "slim": ("saved_model", *LITERT, *ONNX, "onnx dynamic", "openvino int8"),
     "clustered": LITERT,
     "pruned_clustered": LITERT,
 }
@@ -99,9 +99,9 @@ def shrink(
         *aware, runtime, precision = kind.split()
         if aware:
             exported = steps.quantize(id=f"quantize_{name}", model=exported, **fine_tuning).outputs["quantized"]
-        exporter = steps.export_onnx if runtime == "onnx" else steps.export_tflite
         options = {"model": exported, "examples": examples, "precision": precision, "on_failure": "row"}
-        return exporter(id="_".join(["export", name, *kind.split()]), **options).outputs["exported"]
+        step = getattr(steps, f"export_{runtime}")(id="_".join(["export", name, *kind.split()]), **options)
+        return step.outputs["exported"]
 
     candidates = [export(name, kind) for name, kinds in EXPORTS.items() for kind in kinds]
     replay = replay_inputs(recording, replaying)

@@ -49,18 +49,21 @@ def export(
         scratch = Path(folder)
         keras_models.place_saved_model(model, scratch / "saved_model")
         converted = onnx_export.convert_saved_model(scratch / "saved_model", parameters.opset)
-        if parameters.needs_inputs:
+        if parameters.precision in ("dynamic", "int8", "auto"):
             onnx.save(converted, scratch / "float.onnx")
             if has_trained_ranges(model):
                 in_four = parameters.opset == onnx_export.NEWEST  # a lower one is for an older runtime
                 facts |= onnx_int8.quantize_trained(scratch / "float.onnx", scratch / "int8.onnx", in_four=in_four)
                 converted = onnx.load(scratch / "int8.onnx")
             else:
-                assert examples
                 facts["float32_bytes"] = converted.ByteSize()
                 del converted  # the file has it
-                converted, sampled, int8_facts = _quantize(parent, examples, scratch, parameters, sensitivities)
-                facts |= int8_facts
+                if parameters.precision == "dynamic":
+                    converted, quantized = _quantize_dynamically(scratch, parameters)
+                else:
+                    assert examples
+                    converted, sampled, quantized = _quantize(parent, examples, scratch, parameters, sensitivities)
+                facts |= quantized
     if parameters.precision == "float16":
         converted = onnx_float16.cast_float16(converted)
     if parameters.precision != "float32":
@@ -72,6 +75,18 @@ def export(
     with runtimes.load(OnnxModel(target)) as child:
         facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)
     return {"precision": parameters.precision, **facts}
+
+
+def _quantize_dynamically(scratch: Path, parameters: OnnxConversion) -> tuple["onnx.ModelProto", ConversionFacts]:
+    """Return ``float.onnx`` with weights in 8 bits and ranges that are computed in each call, and metadata."""
+    from tfopt.conversion.onnx import dynamic as onnx_dynamic  # imports TensorFlow
+
+    return onnx_dynamic.quantize(scratch / "float.onnx", scratch, **_weight_options(parameters))
+
+
+def _weight_options(parameters: OnnxConversion) -> dict[str, bool]:
+    """Return the arguments of ONNX Runtime's quantizers about weights."""
+    return {"per_channel": parameters.per_channel, "reduce_range": is_range_reduced(parameters.reduce_range)}
 
 
 def _quantize(
@@ -88,10 +103,9 @@ def _quantize(
     from tfopt.conversion.onnx.quantizer_names import shorten_names
 
     sampled, calibrated = calibration.sample_inputs(examples, parent.inputs, parameters)
-    reduced = is_range_reduced(parameters.reduce_range)
     mixed, limit = parameters.precision == "auto", parameters.max_degradation
     feed = list(split_batches(sampled, parent.inputs, 1))
-    options = {"per_channel": parameters.per_channel, "reduce_range": reduced}
+    options = _weight_options(parameters)
     quantizable = onnx_int8.QuantizableFile(
         scratch / "float.onnx", scratch, feed, lowest="int4" if mixed else "int8", **options
     )
@@ -103,7 +117,7 @@ def _quantize(
 
     facts: ConversionFacts = {"calibration": calibrated}
     facts |= quantizable.choose_ranges(parameters.calibration, lambda form: noise(compare_form(form)))
-    facts |= {"reduce_range": reduced, **quantizable.facts}
+    facts |= {"reduce_range": options["reduce_range"], **quantizable.facts}
     if limit is None:
         converted = quantizable.quantize()
     else:

@@ -13,13 +13,13 @@ class OnnxFormat:
         precision: Precision of weights and activations. auto is a mix of int4, int8 and float32 that meets
             max_degradation; its matrices may be in ONNX Runtime's own operator MatMulNBits, which few others read.
         opset: Version of the ONNX operators; choose a lower one for an older runtime.
-        per_channel: In int8, give each output channel of a weight its own scale: more exact, and as fast.
-        reduce_range: In int8, leave one bit of the weights unused. An x86 CPU without VNNI adds two products in 16
-            bits, where products of 8-bit weights overflow. ``auto`` does so if this machine has such a CPU; pass ``on``
-            or ``off`` if the model will run on another kind.
+        per_channel: In int8 and dynamic, give each output channel of a weight its own scale: more exact, and as fast.
+        reduce_range: In int8 and dynamic, leave one bit of the weights unused. An x86 CPU without VNNI adds two
+            products in 16 bits, where products of 8-bit weights overflow. ``auto`` does so if this machine has such a
+            CPU; pass ``on`` or ``off`` if the model will run on another kind.
     """
 
-    precision: Literal["float32", "float16", "int8", "auto"] = "float32"
+    precision: Literal["float32", "float16", "dynamic", "int8", "auto"] = "float32"
     opset: Annotated[int, Between(13, 18)] = 18
     per_channel: bool = True
     reduce_range: Literal["auto", "on", "off"] = "auto"

@@ -19,20 +19,22 @@ def export_tflite(
     The file has the signature ``serving_default``, with its input and output names and an open batch size. It is
     stored as ``Format-Serving/tflite``, where TFX's own Evaluator finds it with the model type ``tf_lite``.
 
-    Outputs in float32 match the parent's. float16 halves the file and changes outputs by about a thousandth.
-    dynamic stores weights in 8 bits and needs no data; int4 stores them in 4 bits, and auto each layer's in the fewest
-    bits that keep the answers. With examples, 4-bit weights are rounded so that the outputs of each layer change least
-    (GPTQ), where that degrades held-out records less than every way to choose scales; the model card reports it under
-    ``weight_scales``. int8 computes in 8 bits, the fastest on most phones and on CPUs with VNNI. int16x8 has
-    activations in 16 bits: the most exact of the integer precisions, and slow on CPUs. In int8, a dense layer has one
-    scale instead of one for each of its channels if that saves 2 % of the file and changes the class of at most one
-    record in 256; the model card reports this under ``dense_scales``.
+    Outputs in float32 match the parent's. float16 halves the file and changes outputs by about a thousandth. dynamic
+    stores weights in 8 bits and needs no data; int4 stores them in 4 bits, those of tables of embeddings with a scale
+    for each row, and auto each layer's in the fewest bits that keep the answers. With examples, 4-bit weights are
+    rounded so that the outputs of each layer change least (GPTQ), where that degrades held-out records less than every
+    way to choose scales; the model card reports it under ``weight_scales``. int8 computes in 8 bits, the fastest on
+    most phones and on CPUs with VNNI. int16x8 has activations in 16 bits: the most exact of the integer precisions, and
+    slow on CPUs. In int8, a dense layer has one scale instead of one for each of its channels if that saves 2 % of the
+    file and changes the class of at most one record in 256; the model card reports this under ``dense_scales``.
 
     In int8 and int16x8, operations before the first layers stay in float that need exact values (comparisons, casts to
     integers, lookups, rounding) or scale columns, such as a normalization; the model card lists them under
     ``float_part``. So do, in int8, softmax, sigmoid, tanh and unit norm, with what reads them, whose values are below a
-    quarter of their fixed 8-bit range, as the weights of an attention over many steps. With integer_io, models that
-    need exact values of floats are refused; columns that are scaled are rounded, and listed under ``rounded``.
+    quarter of their fixed 8-bit range, as the weights of an attention over many steps. In int8, such operations at the
+    outputs stay in float as well, where steps of 1/256 would make small probabilities zeros, unless the outputs are
+    integers (integer_io). With integer_io, models that need exact values of floats are refused; columns that are scaled
+    are rounded, and listed under ``rounded``.
 
     LiteRT must know the sizes of the lists of a loop. A model with recurrent layers and an open batch size therefore
     becomes a file that takes one record a call, which the model card reports under ``batch_size``.

@@ -66,6 +66,27 @@ def add_few_levels(part: FloatPart, content: bytes, ranges: Mapping[str, Range])
     return replace(part, operations=list(dict.fromkeys([*part.operations, *readers])))
 
 
+def find_last_activations(content: bytes) -> list[str]:
+    """Return the ops whose results are outputs and have a fixed range in 8 bits, and what reads or moves these results.
+
+    In steps of 1/256, small probabilities are zeros, although outputs are floats in the end.
+    """
+    file = schema.ModelT.InitFromPackedBuf(content, 0)
+    graph = file.subgraphs[0]
+    kinds = [flatbuffer.op_name(code) for code in file.operatorCodes]
+    producers = {index: op for op in graph.operators if _count(op.outputs) for index in op.outputs}
+    results: set[int] = set()
+    for index in graph.outputs:
+        moved = [index]
+        while (op := producers.get(moved[-1])) is not None and kinds[op.opcodeIndex] in MOVES:
+            moved.append(op.inputs[0])
+        if op is not None and kinds[op.opcodeIndex] in FIXED:
+            results |= {*moved}
+    readers = [op for op in producers.values() if kinds[op.opcodeIndex] == "SHAPE" and op.inputs[0] in results]
+    outputs = [*results, *(op.outputs[0] for op in readers)]
+    return sorted({graph.tensors[index].name.decode() for index in outputs})
+
+
 def _with_one_hots(floating: FloatPart, operations: list[Operation]) -> FloatPart:
     """Return the part with all one-hot encodings, also behind layers.
 

@@ -10,7 +10,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from tfopt.artifacts.models import SERVING_DEFAULT
-from tfopt.components.export_tflite import flatbuffer, float_part, litert_converter
+from tfopt.components.export_tflite import flatbuffer, float_part, litert_converter, lookup_tables
 from tfopt.components.export_tflite.parameters import BY_LAYER, TFLiteConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.activation_ranges import Histogram, Method, choose_method, select_ranges
@@ -69,6 +69,7 @@ class _Quantization:
     floats: bytes = b""
     facts: ConversionFacts = field(default_factory=ConversionFacts)
     floating: FloatPart = field(default_factory=FloatPart)
+    last_activations: Sequence[str] = ()
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
     @property
@@ -98,6 +99,8 @@ class _Quantization:
         else:
             self.floats = litert_converter.convert_float(self.serving, self.parameters)
         self.facts, self.floating, self.histograms = _inspect(self.floats, self.parameters, self.feed)
+        if self.parameters.precision == "int8" and not self.parameters.integer_io:
+            self.last_activations = float_part.find_last_activations(self.floats)
         if not self.histograms:
             self.method = _only_min_max(self.parameters, self.facts)
 
@@ -115,7 +118,7 @@ class _Quantization:
         """Quantize by LiteRT's converter; None if the degradation is too large, but layers can stay in float."""
         parameters, limit = self.parameters, self.parameters.max_degradation
         if self.in_parts:
-            in_float = self.floating.operations
+            in_float = [*self.floating.operations, *self.last_activations]
             convert = partial(
                 _quantize_calibrated, self.floats, self.histograms, parameters, self.serving, in_float=in_float
             )
@@ -147,10 +150,11 @@ class _Quantization:
         if self.in_parts or not self.floats:
             self.floats = litert_converter.convert_float(self.serving, parameters)
         integer_io = parameters.integer_io
-        model = layer_quantization.QuantizableModel(self.floats, parameters.precision, self.feed, integer_io=integer_io)
+        floats = self.floats if self.calibrated else lookup_tables.replace_gathers(self.floats)
+        model = layer_quantization.QuantizableModel(floats, parameters.precision, self.feed, integer_io=integer_io)
         rules = parameters.rules()
         model.check(rules)
-        in_float = dict.fromkeys(self.floating.operations, "float32")
+        in_float = dict.fromkeys([*self.floating.operations, *self.last_activations], "float32")
         model.rules = [*layer_quantization.layer_rules(in_float), *rules]
         if self.calibrated and histograms:
             if self.in_parts:  # the names of tensors differ in part

@@ -2,14 +2,18 @@
 
 from importlib import import_module
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
+from keras import layers
 
-from tests.components.exporters import EXPORTERS, ONNX, OPENVINO, TFLITE, write_split
+from tests.components.exporters import EXPORTERS, ONNX, OPENVINO, TFLITE, run, write_split
 from tests.runtimes.formulas import saved
-from tfopt.artifacts import Examples, Model
+from tfopt import keras_models
+from tfopt.artifacts import Examples, Model, TFLiteModel
+from tfopt.components.export_tflite.flatbuffer import op_name
 from tfopt.conversion.convert import summarize
 from tfopt.conversion.core_model import convert_model
 from tfopt.errors import ComponentError
@@ -175,6 +179,27 @@ def test_rare_probabilities_beyond_those_of_the_calibration_are_not_cut_off_in_o
     write_split(examples, {"x": rows[64:]}, "eval")
     facts = ONNX.export(model, examples, tmp_path / "out", "int8", calibration_count=64)
     assert facts["verified"]["outputs"]["y"]["relative_error"] < 0.05
+
+
+@pytest.mark.parametrize("recipe", [[], ["first=int8"]], ids=["LiteRT's quantizer", "ai-edge-quantizer"])
+def test_small_probabilities_are_no_multiples_of_a_256th_in_litert(recipe, tmp_path):
+    keras.utils.set_random_seed(1)
+    pixels = layers.Input((4, 4, 1), name="x")
+    flow = layers.Conv2D(3, 1, activation="relu", name="first")(pixels)
+    kernel, bias = keras.initializers.RandomNormal(stddev=3), keras.initializers.Constant(-3)
+    flow = layers.Conv2D(2, 1, activation="sigmoid", kernel_initializer=kernel, bias_initializer=bias)(flow)
+    keras_models.save(keras.Model(pixels, layers.Reshape((32,), name="y")(flow)), tmp_path / "model")
+    rows = np.random.default_rng(1).uniform(-3, 3, (RECORDS, 4, 4, 1)).astype(np.float32)
+    examples = write_split(tmp_path / "examples", {"x": rows.reshape(RECORDS, -1)})
+    facts = TFLITE.export(tmp_path / "model", examples, tmp_path / "out", "int8", recipe=recipe)
+    received = run(TFLiteModel(tmp_path / "out"), {"x": rows})["y"]
+    expected = run(Model(tmp_path / "model"), {"x": rows})["y"]
+    assert expected.min() < 1e-3 and expected.max() > 0.5 and "float_part" not in facts
+    assert np.abs(np.log(received) - np.log(expected)).max() < 0.2
+    assert facts["ops"]["float"].keys() <= {"LOGISTIC", "RESHAPE"}
+    file = schema.ModelT.InitFromPackedBuf((tmp_path / "out/Format-Serving/tflite").read_bytes(), 0)
+    ops = [op_name(file.operatorCodes[op.opcodeIndex]) for op in file.subgraphs[0].operators]
+    assert ops.count("QUANTIZE") == 1  # of the input
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ CANDIDATES = {
     *("fold_batch_norm", "optimize_graph", "configure_runtime", "compile_xla", "quantize_graph"),
     *(f"export_tflite_{kind}" for kind in ("float32", "float16", "dynamic", "int8")),
     *(f"export_{kind}_{precision}" for kind in ("onnx", "openvino") for precision in ("float32", "int8")),
+    "export_onnx_dynamic",
 }
 GPU_CANDIDATES = {
     *("fold_batch_norm", "optimize_graph", "compile_xla", "cast_precision_float16", "compile_xla_float16"),

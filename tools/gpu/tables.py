@@ -22,21 +22,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
-    for name in ("gpu.txt", "check.log"):
-        if (folder / name).is_file():
-            print(f"    {(folder / name).read_text().partition(chr(10))[0]}")
+    facts = [line for name in ("gpu.txt", "check.log") if (folder / name).is_file() for line in lines(folder / name)]
+    print("\n".join(f"    {line}" for line in facts if line.startswith(("NVIDIA ", "tfopt "))))
     print("\n| step | result |\n|---|---|")
     results = folder / "results.txt"
-    for line in results.read_text().splitlines() if results.is_file() else ():
+    for line in lines(results) if results.is_file() else ():
         name, _, result = line.partition(": ")
         print(f"| {name} | {result} |")
     for run in sorted(folder.glob("run-*")):
         print_run(run)
     for log in sorted(folder.glob("*.log")):
-        rows = [match for line in log.read_text(errors="replace").splitlines() if (match := TIMES.match(line))]
+        rows = [match for line in lines(log) if (match := TIMES.match(line))]
         if rows:
             print(f"\n`{log.stem}`\n\n| measured | time |\n|---|---|")
             print("\n".join(f"| {row['name']} | {row['time']} |" for row in rows))
+
+
+def lines(file: Path) -> list[str]:
+    """Return the lines of a text file."""
+    return file.read_text(errors="replace").splitlines()
 
 
 def print_run(run: Path) -> None:
@@ -54,7 +58,13 @@ def print_run(run: Path) -> None:
     print("| model |", " | ".join(f"batch {size}" for size in sizes), "|")
     print(f"|---|{'---|' * len(sizes)}")
     for model in report.models:
-        print(f"| {model.name} |", " | ".join(cell(model, size) for size in sizes), "|")
+        failure = (model.error or "").partition("\n")[0].removeprefix("received: ").partition(" (how to fix")[0]
+        cells = (
+            [f"failed: {failure}".replace("|", "/"), *[""] * len(sizes[1:])]
+            if failure
+            else [cell(model, size) for size in sizes]
+        )
+        print(f"| {model.name} |", " | ".join(cells), "|")
     if newest["decision"]:
         decision = report_schema.load(DecisionReport, newest["decision"])
         print(f"\nSelected: {decision.selected}, {'blessed' if decision.blessed else 'not blessed'}. {decision.reason}")
@@ -62,8 +72,6 @@ def print_run(run: Path) -> None:
 
 def cell(model: ModelBenchmark, size: str) -> str:
     """Return the latency of a model at a batch size, its ratio to the baseline and the verdict."""
-    if model.error:
-        return "failed: " + model.error.partition("\n")[0].removeprefix("received: ")[:80].replace("|", "/")
     if size not in model.latency:
         return "not measured"
     time = amount("latency", model.latency[size].p50)

@@ -8,6 +8,7 @@ A call takes NumPy arrays and returns them, so copies to and from the GPU are in
 import argparse
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 from tfopt import runtimes
@@ -47,7 +48,8 @@ def load(paths: list[str]) -> dict[str, Any]:
     for path in paths:
         try:
             model = Model(path)
-            loaded[model.name if model.name not in loaded else path] = runtimes.load(model)
+            name = model.name if model.name not in loaded else "/".join(Path(path).parts[-3:-1])  # of a run's artifact
+            loaded[name] = runtimes.load(model)
         except Exception as error:  # of any runtime
             print(f"{path}: {first_line(error)}", flush=True)
     return loaded

@@ -22,10 +22,9 @@ FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProt
 
 
 def find(model: onnx.ModelProto) -> FloatPart:
-    """Return the nodes to leave in float; nodes without a name get one, by which the quantizer can exclude them."""
+    """Return the nodes to leave in float, after naming them."""
+    name_nodes(model.graph)
     graph = onnx.shape_inference.infer_shapes(model).graph
-    for number, (node, inferred) in enumerate(zip(model.graph.node, graph.node, strict=True)):
-        node.name = inferred.name = node.name or f"{node.op_type}_{number}_of_tfopt"
     constants = read_constants(graph)
     types = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
     operations = []
@@ -35,6 +34,12 @@ def find(model: onnx.ModelProto) -> FloatPart:
             writes = tuple(name for name in node.output if name)
             operations.append(Operation(node.name, node.op_type, _role(node, constants, types), reads, writes))
     return find_float_part(operations, {value.name for value in graph.input} - set(constants))
+
+
+def name_nodes(graph: onnx.GraphProto) -> None:
+    """Give each node without a name one, by which ONNX Runtime's quantizers can exclude it."""
+    for number, node in enumerate(graph.node):
+        node.name = node.name or f"{node.op_type}_{number}_of_tfopt"
 
 
 def add_few_levels(part: FloatPart, model: onnx.ModelProto, ranges: Mapping[str, Range]) -> FloatPart:

@@ -71,7 +71,7 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
             {name: decode_text(name, array) if array.dtype.kind in "OS" else array for name, array in batch.items()}
             for batch in feed
         ]
-        with _readable_errors():
+        with readable_errors():
             quant_pre_process(source, self.prepared, skip_symbolic_shape=True)
             self._float = onnx.load(self.prepared)
             self._floating = onnx_float_part.find(self._float)
@@ -81,7 +81,7 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
             stable = calibration.compare_ranges(*(select_ranges(half, "min_max") for half in halves))
         ranges = select_ranges(self._histograms, "min_max")
         self._floating = onnx_float_part.add_few_levels(self._floating, self._float, ranges)
-        self._excluded = [*self._floating.operations, *_read_for_shapes(self._float.graph)]
+        self._excluded = [*self._floating.operations, *find_read_for_shapes(self._float.graph)]
         floating = [node for node in self._float.graph.node if node.name in self._floating.operations]
         for name in {name for node in floating for name in (*node.input, *node.output)} & self._histograms.keys():
             self._histograms[name].is_exact = True
@@ -137,7 +137,7 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
     @cached_property
     def _rounded(self) -> Mapping[str, Rounded]:
         """Return the matrices in 4 bits, rounded on the calibration records."""
-        with _readable_errors():
+        with readable_errors():
             rounded, self.facts["rounding"] = onnx_block_weights.round_matrices(self._float, self._matrices, self._feed)
         return rounded
 
@@ -164,7 +164,7 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
         # The quantizer removes activations whose range does their work; to rank layers, tensors of both files are
         # compared, and by then no node in float reads what was computed without its activation (MOVES).
         options = {"QDQKeepRemovableActivations": bool(lowest), **self._options.get("extra_options", {})}
-        with _readable_errors():
+        with readable_errors():
             quantize_static(
                 self.prepared,
                 target,
@@ -214,7 +214,8 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
 
 
 @contextlib.contextmanager
-def _readable_errors() -> Iterator[None]:
+def readable_errors() -> Iterator[None]:
+    """Turn exceptions of ONNX Runtime's quantizers into ComponentErrors, and log only errors meanwhile."""
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)  # the quantizer recommends the preprocessing that was just done
@@ -286,7 +287,7 @@ def _describe_kernels(graph: onnx.GraphProto) -> dict[str, Kernel]:
     return {node.output[0]: describe_kernel(numpy_helper.to_array(stored[node.input[1]])) for node in nodes}
 
 
-def _read_for_shapes(graph: onnx.GraphProto) -> list[str]:
+def find_read_for_shapes(graph: onnx.GraphProto) -> list[str]:
     """Return the names of the nodes whose results are used for their shapes only, as Keras computes those of a loop.
 
     8 bits would store their weights, which the loop has in float, a second time.

@@ -154,8 +154,10 @@ def check_model(model: onnx.ModelProto) -> None:
     """
     versions = {domain.domain: domain.version for domain in model.opset_import}
     ops = {(node.op_type, node.domain) for graph in subgraphs(model.graph) for node in graph.node}
+    ops = {
+        (op, domain) for op, domain in ops if domain != onnx_block_weights.DOMAIN
+    }  # those of ONNX Runtime's quantizers
     unknown = {op for op, domain in ops if not onnx.defs.has(op, versions.get(domain, 1), domain)}
-    unknown -= {onnx_block_weights.OP}
     if unknown:
         received = f"ops that ONNX lacks, or tf2onnx does not know: {', '.join(sorted(unknown))}"
         expected = "a model of ops that can be converted"
