@@ -341,8 +341,7 @@ def make_candidates(name: str, folder: Path) -> tuple[dict[str, Path], dict[str,
     made, errors = convert_with_tfopt(name, folder / "plain", examples, folder, (*optimize.CANDIDATES, *OTHER_BITS))
     if name in BACKBONES:
         return made, errors
-    module = folder / "module.py"
-    module.write_text(MODULE.format(benchmarks=str(Path(__file__).parent), name=name))
+    module = write_module(name, folder)
     for title, share in NARROW.items():
         target = folder / title
         shutil.rmtree(target, ignore_errors=True)
@@ -356,6 +355,13 @@ def make_candidates(name: str, folder: Path) -> tuple[dict[str, Path], dict[str,
         made |= {f"{title}, {file}": path for file, path in files.items()}
         errors |= {f"{title}, {file}": error for file, error in failed.items()}
     return made, errors
+
+
+def write_module(name: str, folder: Path) -> Path:
+    """Write the module with which a network is trained after the removal of channels."""
+    module = folder / "module.py"
+    module.write_text(MODULE.format(benchmarks=str(Path(__file__).parent), name=name))
+    return module
 
 
 def convert_with_tfopt(

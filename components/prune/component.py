@@ -35,9 +35,10 @@ def prune(
 
     The pattern ``channel`` removes channels physically: the model becomes a smaller dense one, which every runtime runs
     faster. Channels that depend on each other (in residual sums, gates, depthwise convolutions, a Flatten before a
-    Dense) are removed together. Layers that are not supported keep all of their channels, and the report contains the
-    reason. Sequential, Functional and nested models of both Keras versions are supported; inputs and outputs never
-    change.
+    Dense) are removed together. Channels of LSTM, GRU and SimpleRNN are their units, also in Bidirectional, and those
+    of MultiHeadAttention its heads; for up to eight heads, pass a smaller ``multiple``. Layers that are not supported
+    keep all of their channels, and the report contains the reason. Sequential, Functional and nested models of both
+    Keras versions are supported; inputs and outputs never change.
 
     The model card contains, under ``report``, the zeros of each layer, its bytes raw and gzipped, and which runtime is
     faster with these zeros or why none is. The differences of the outputs are under ``verified``. For most runtimes,
@@ -58,7 +59,8 @@ def prune(
     Reference:
         Zhu and Gupta, "To prune, or not to prune: exploring the efficacy of pruning for model compression", 2017;
         Mishra et al., "Accelerating Sparse Deep Neural Networks", 2021, for 2:4; Fang et al., "DepGraph: Towards Any
-        Structural Pruning", CVPR 2023, for channels.
+        Structural Pruning", CVPR 2023, for channels; Wen et al., "Learning Intrinsic Sparse Structures within Long
+        Short-Term Memory", ICLR 2018, for units.
     """
     check_fine_tuning_inputs(examples, module, verb="prune", recover=settings.recover)
     from tfopt.components.prune.channels.prune_channels import prune_channels  # imports TensorFlow

@@ -1,7 +1,15 @@
 """Random Keras graphs with all supported layers and connections, for property tests of channel pruning."""
 
 import numpy as np
+import tensorflow as tf
 from hypothesis import strategies as st
+
+from tfopt.components.prune.channels.cost import count_cost
+from tfopt.components.prune.channels.groups import find_groups, follow_channels
+from tfopt.components.prune.channels.surgery import build_smaller_model, zero_channels
+
+# Zeros in these weights make a channel zero; weights that read it remain.
+MAKERS = ("makes", "filters", "bias", "scales", "follows")
 
 ACTIVATIONS = ["relu", "tanh", "gelu", "swish", None]  # all are zero at zero, so that a channel of zeros is dead
 BLOCKS = ["conv", "strided", "residual", "concat", "dense_block", "depthwise", "separable", "squeeze"]
@@ -44,6 +52,33 @@ def randomize_weights(model, rng):
         if "BatchNormalization" in type(layer).__name__:
             arrays[-1] = rng.uniform(0.5, 2, arrays[-1].shape)
         layer.set_weights(arrays)
+
+
+def assert_dead_channels_change_nothing(model, records, seed):
+    """Remove random channels, and compare outputs and costs with those of the model with zeros for them."""
+    graph = follow_channels(model)
+    remaining = random_selection(graph, np.random.default_rng(seed))
+    small = build_smaller_model(model, graph, remaining)
+    dead = zero_channels(model, graph, remaining, MAKERS)
+    answers = [tf.nest.flatten(one(records, training=False)) for one in (dead, small)]
+    for expected, received in zip(*answers, strict=True):
+        np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
+    expected_cost = count_cost(model, graph, remaining)
+    again = follow_channels(small)
+    assert count_cost(small, again, np.ones(len(again.roots()), bool)) == expected_cost
+    assert small.count_params() == expected_cost.parameters
+    assert [tensor.shape for tensor in small.outputs] == [tensor.shape for tensor in model.outputs]
+    assert [layer.name for layer in small.layers] == [layer.name for layer in model.layers]
+
+
+def random_selection(graph, rng):
+    """Select random channels; each group that is not frozen loses some and retains at least one."""
+    remaining = np.ones(len(graph.roots()), bool)
+    for group in find_groups(graph):
+        if not group.frozen:
+            removed = rng.permutation(group.bundles)[: rng.integers(1, len(group.bundles))]
+            remaining[removed] = False
+    return remaining[graph.roots()]
 
 
 def _conv(keras, rng, flow, width, **more):

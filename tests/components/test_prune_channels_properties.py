@@ -7,9 +7,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.components.channel_models import build, programs
+from tests.components.channel_models import (
+    MAKERS,
+    assert_dead_channels_change_nothing,
+    build,
+    programs,
+    random_selection,
+)
 from tfopt.components.prune.channels.cost import count_cost
-from tfopt.components.prune.channels.groups import find_groups, follow_channels
+from tfopt.components.prune.channels.groups import follow_channels
 from tfopt.components.prune.channels.selection import remove_channels
 from tfopt.components.prune.channels.surgery import build_smaller_model, zero_channels
 from tfopt.components.prune.parameters import PruningSettings
@@ -22,13 +28,6 @@ FEW = settings(
 )
 MANY = settings(FEW, max_examples=150, derandomize=False)
 LIBRARIES = pytest.mark.parametrize("library", ["keras", "tf_keras"])
-MAKERS = (
-    "makes",
-    "filters",
-    "bias",
-    "scales",
-    "follows",
-)  # zeros in these weights make a channel zero; weights that read it remain
 
 
 @given(programs, st.integers(0, 100))
@@ -88,27 +87,5 @@ def test_half_of_the_flops_of_known_architectures_are_removed_and_outputs_are_fi
 def check(library, program, seed):
     keras = importlib.import_module(library)
     keras.backend.clear_session()
-    model = build(keras, program)
-    graph = follow_channels(model)
-    remaining = random_selection(graph, np.random.default_rng(seed))
-    small = build_smaller_model(model, graph, remaining)
-    dead = zero_channels(model, graph, remaining, MAKERS)
     records = np.random.default_rng(seed).normal(size=(3, 8, 8, 2)).astype("float32")
-    for expected, received in zip(dead(records, training=False), small(records, training=False), strict=True):
-        np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
-    expected_cost = count_cost(model, graph, remaining)
-    again = follow_channels(small)
-    assert count_cost(small, again, np.ones(len(again.roots()), bool)) == expected_cost
-    assert small.count_params() == expected_cost.parameters
-    assert [tensor.shape for tensor in small.outputs] == [tensor.shape for tensor in model.outputs]
-    assert [layer.name for layer in small.layers] == [layer.name for layer in model.layers]
-
-
-def random_selection(graph, rng):
-    """Select random channels; each group that is not frozen loses some and retains at least one."""
-    remaining = np.ones(len(graph.roots()), bool)
-    for group in find_groups(graph):
-        if not group.frozen:
-            removed = rng.permutation(group.bundles)[: rng.integers(1, len(group.bundles))]
-            remaining[removed] = False
-    return remaining[graph.roots()]
+    assert_dead_channels_change_nothing(build(keras, program), records, seed)

@@ -66,7 +66,7 @@ def find_groups(graph: ChannelGraph) -> list[ChannelGroup]:
             bundles_by_makers.setdefault((tuple(sorted(makers[root])), reasons.get(root)), []).append(root)
     return [
         ChannelGroup(
-            tuple(graph.names[id(cuts[index].layer)] for index in indices),
+            tuple(dict.fromkeys(graph.names[id(cuts[index].layer)] for index in indices)),
             tuple(name for key, name in graph.names.items() if any(key in members[root] for root in bundles)),
             np.array(bundles, np.int64),
             reason or ("all of its channels are tied to each other" if len(bundles) == 1 else None),
@@ -109,6 +109,9 @@ def _follow_model(graph: ChannelGraph, call: Call, inputs: list[Channels], name:
     inner = call.layer
     if len(inputs) > 1 and any(isinstance(leaf, dict) for leaf in call.args):
         raise UnsupportedLayerError("it takes its inputs by name")
+    inputs, masks = inputs[: len(inner.inputs)], inputs[len(inner.inputs) :]
+    for channels in masks:
+        graph.freeze(channels.labels, "they are a mask")
     entries = graph.entries.setdefault(id(inner), inputs)
     for entry, channels in zip(entries, inputs, strict=True):
         if entry.axis != channels.axis:

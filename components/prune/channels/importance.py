@@ -7,6 +7,8 @@
   positions, averaged over examples (Molchanov et al., "Pruning Convolutional Neural Networks for Resource Efficient
   Inference", ICLR 2017). A channel y = K * x + b is linear in its filter and bias, so that the sum over positions is
   <dL/dK, K> + <dL/db, b>. This is exact for one example at a time, also in nested models, and stores no activations.
+  Heads of attention are such channels. For a unit of a recurrent layer, the sum over its gates is the first-order
+  change if all weights that make it become zero.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

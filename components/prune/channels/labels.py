@@ -3,7 +3,7 @@
 Every channel that a layer produces gets a label. Layers that pass channels through pass their labels through. Where two
 channels meet at one position (a residual sum, a gate, a second call of the same layer), their labels are tied. All
 labels that are tied to each other are one *bundle*; a bundle is removed entirely or remains. A label may occur several
-times along an axis: after a Flatten, once for each position.
+times along an axis: after a Flatten once for each position, in the kernel of a recurrent layer once for each gate.
 
 Reference:
     Bundles are the dependency groups of Fang et al., "DepGraph: Towards Any Structural Pruning", CVPR 2023, computed
@@ -100,10 +100,13 @@ class ChannelGraph:
             self.tie(cut.labels, labels)
         return cut.labels
 
-    def produce(self, layer: Layer, variable: Any, axis: int) -> Labels:
-        """Return the labels of the channels that a weight produces, the same for every call of its layer."""
+    def produce(self, layer: Layer, variable: Any, axis: int, repeats: int = 1) -> Labels:
+        """Return the labels of the channels that a weight produces, the same for every call of its layer.
+
+        The channels occur ``repeats`` times along the axis.
+        """
         cut = self.cuts.get((id(layer), _index(layer, variable), axis % len(variable.shape)))
-        labels = cut.labels if cut else self.new_labels(int(variable.shape[axis]))
+        labels = cut.labels if cut else np.tile(self.new_labels(int(variable.shape[axis]) // repeats), repeats)
         return self.add_cut(layer, variable, axis, labels, "makes")
 
     def count_use(self, layer: Layer, variable: Any, sizes: Sequence[int | None]) -> None:

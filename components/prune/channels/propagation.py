@@ -2,8 +2,14 @@
 
 A rule gets the channels of a call's inputs, records cuts and ties in the graph, and returns the channels of the output.
 Kernel layouts are TensorFlow's: conv2d [H, W, in, out], depthwise_conv2d [H, W, in, multiplier],
-separable_conv2d (one of each), conv2d_transpose [H, W, out, in]. Which layers propagate channels follows Fang et al.,
-"DepGraph: Towards Any Structural Pruning", CVPR 2023.
+separable_conv2d (one of each), conv2d_transpose [H, W, out, in]. Those of recurrent layers are [in, gates * units] and
+[units, gates * units], those of attention [in, heads, size] and [heads, size, out].
+
+References:
+    Which layers propagate channels follows Fang et al., "DepGraph: Towards Any Structural Pruning", CVPR 2023.
+    Units of recurrent layers are the components of Wen et al., "Learning Intrinsic Sparse Structures within Long
+    Short-Term Memory", ICLR 2018. Heads are removed as in Michel et al., "Are Sixteen Heads Really Better than One?",
+    NeurIPS 2019.
 """
 
 from collections.abc import Callable
@@ -24,6 +30,7 @@ ELEMENTWISE = {
     *("ReLU", "LeakyReLU", "ELU"),
 }
 NORMS = ("LayerNormalization", "GroupNormalization", "UnitNormalization", "RMSNormalization", "Softmax")
+GATES = {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}  # blocks of columns in the kernels of a recurrent layer
 NORMALIZING = "it normalizes over all of its channels, so that removing one would change the others"
 
 
@@ -34,9 +41,13 @@ def rule_of(layer: Layer) -> Rule:
     rule = RULES.get(kind) or FUNCTIONS.get(symbol)
     if rule is None or not type(layer).__module__.startswith(LIBRARIES):
         raise UnsupportedLayerError(NORMALIZING if kind in NORMS else f"layers of class {kind} are not followed")
+    _check_plain(layer)
+    return rule
+
+
+def _check_plain(layer: Layer) -> None:
     if getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False):
         raise UnsupportedLayerError("it is quantized or has LoRA weights")
-    return rule
 
 
 def _dense(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
@@ -94,6 +105,104 @@ def _embedding(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Chann
     return _makes(graph, call.layer, call.layer.embeddings, 1, "output_dim", len(call.outputs[0].shape) - 1)
 
 
+def _recurrent(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Return the units of a recurrent layer."""
+    _check_sequence(graph, call, inputs)
+    return Channels(len(call.outputs[0].shape) - 1, _units(graph, call, call.layer, inputs[0]))
+
+
+def _bidirectional(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Return the units of two recurrent layers. Those at the same index are tied: Keras expects equal numbers."""
+    wrapper = call.layer
+    for layer in (wrapper.forward_layer, wrapper.backward_layer):
+        rule_of(layer)
+    _check_sequence(graph, call, inputs)
+    ahead, back = (_units(graph, call, layer, inputs[0]) for layer in (wrapper.forward_layer, wrapper.backward_layer))
+    graph.tie(ahead, back)
+    labels = np.concatenate([ahead, back]) if wrapper.merge_mode == "concat" else ahead
+    return Channels(len(call.outputs[0].shape) - 1, labels)
+
+
+def _check_sequence(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> None:
+    """Raise UnsupportedLayerError if units have a state outside of the layer; freeze the channels of a mask."""
+    if call.layer.stateful or getattr(call.layer, "time_major", False):
+        raise UnsupportedLayerError("it is stateful, or time is the first axis of its inputs")
+    if len(call.args) != 1 or isinstance(call.args[0], list | tuple) or call.kwargs.get("initial_state") is not None:
+        raise UnsupportedLayerError("it is called with an initial state, or not with one positional argument")
+    _check_axis(inputs[0], 2)
+    for channels in inputs[1:]:
+        graph.freeze(channels.labels, "they are a mask")
+
+
+def _units(graph: ChannelGraph, call: Call, layer: Layer, channels: Channels) -> Labels:
+    """Return the units of a recurrent layer, which is called or wrapped.
+
+    A unit has a column for each of its gates in the kernel [in, gates * units], the recurrent kernel [units, gates *
+    units] and the bias [..., gates * units]. The row of the recurrent kernel reads the output of the unit.
+    """
+    owner, cell, gates = call.layer, layer.cell, GATES[type(layer).__name__]
+    graph.add_cut(owner, cell.kernel, 0, channels.labels, "reads")
+    columns = graph.produce(owner, cell.kernel, 1, gates)
+    units = columns[: len(columns) // gates]
+    graph.add_cut(owner, cell.recurrent_kernel, 1, columns, "makes")
+    graph.add_cut(owner, cell.recurrent_kernel, 0, units, "reads")
+    if cell.use_bias:
+        graph.add_cut(owner, cell.bias, -1, columns, "bias")
+    for kernel in (cell.kernel, cell.recurrent_kernel):
+        graph.count_use(owner, kernel, call.inputs[0].shape[1:2])
+    graph.widths.setdefault(id(owner), {})["units", None] = units
+    _freeze_mixed(graph, owner, units, cell)
+    return units
+
+
+def _attention(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Return the outputs of attention. Its heads, which only its own projections have, are channels too.
+
+    The output of a head is linear in the kernel of the values, which makes the head. Those of queries and keys follow.
+    """
+    layer = call.layer
+    tensors = dict(zip(("query", "value", "key", "attention_mask"), call.args, strict=False)) | call.kwargs
+    if tensors.get("key") is None:
+        tensors["key"] = tensors["value"]
+    if len(layer._output_dense.kernel.shape) > 3 or len(getattr(tensors.get("attention_mask"), "shape", ())) > 3:
+        raise UnsupportedLayerError("its output has several axes of channels, or its mask an axis of heads")
+    for dense in (layer._query_dense, layer._key_dense, layer._value_dense, layer._output_dense):
+        _check_plain(dense)
+    read = {name: tensors[name] for name in ("query", "key", "value")}
+    channels = dict(zip(map(id, call.inputs), inputs, strict=True))
+    for tensor in read.values():
+        _check_axis(channels[id(tensor)], len(tensor.shape) - 1)
+    for tensor in call.inputs:
+        if not any(tensor is other for other in read.values()):
+            graph.freeze(channels[id(tensor)].labels, "they are a mask")
+    heads = graph.produce(layer, layer._value_dense.kernel, 1)
+    widths = graph.widths.setdefault(id(layer), {})
+    for name, tensor in read.items():
+        _project(graph, layer, getattr(layer, f"_{name}_dense"), tensor, channels[id(tensor)], heads)
+        if hasattr(layer, f"_{name}_shape"):  # Keras 2 builds the weights from it
+            widths[f"{name}_shape", len(tensor.shape) - 1] = channels[id(tensor)].labels
+    if getattr(layer, "_use_gate", False):
+        _project(graph, layer, layer._gate_dense, read["query"], channels[id(read["query"])], heads)
+    output = layer._output_dense
+    graph.add_cut(layer, output.kernel, 0, heads, "reads")
+    graph.count_use(layer, output.kernel, read["query"].shape[1:-1])
+    labels = graph.produce(layer, output.kernel, 2)
+    if output.bias is not None:
+        graph.add_cut(layer, output.bias, 0, labels, "bias")
+    widths |= {("num_heads", None): heads, ("output_shape", None): labels}
+    return Channels(len(call.outputs[0].shape) - 1, labels)
+
+
+def _project(graph: ChannelGraph, layer: Layer, dense: Layer, tensor: Any, channels: Channels, heads: Labels) -> None:
+    """Record the kernel [in, heads, size] and the bias [heads, size] of a projection to heads."""
+    makes = dense is layer._value_dense
+    graph.add_cut(layer, dense.kernel, 0, channels.labels, "reads")
+    graph.add_cut(layer, dense.kernel, 1, heads, "makes" if makes else "follows")
+    if dense.bias is not None:
+        graph.add_cut(layer, dense.bias, 0, heads, "bias" if makes else "follows")
+    graph.count_use(layer, dense.kernel, tensor.shape[1:-1])
+
+
 def _batch_norm(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
     """Return the channels, to which gamma, beta, mean and variance [channels] belong."""
     norm, rank = call.layer, len(call.inputs[0].shape)
@@ -124,6 +233,15 @@ def _activation(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Chan
     if _mixing_activation(call.layer):
         raise UnsupportedLayerError(f"its activation {_mixing_activation(call.layer)} may mix the channels")
     return inputs[0]
+
+
+def _comparison(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    graph.freeze(inputs[0].labels, "a mask depends on them")
+    return _elementwise(graph, call, inputs)
+
+
+def _repeat_vector(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    return Channels(2, inputs[0].labels)
 
 
 def _rescaling(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
@@ -225,14 +343,16 @@ def _makes(graph: ChannelGraph, layer: Layer, kernel: Any, axis: int, width: str
     return Channels(output_axis, labels)
 
 
-def _freeze_mixed(graph: ChannelGraph, layer: Layer, labels: Any) -> None:
-    if _mixing_activation(layer):
-        graph.freeze(labels, f"the activation {_mixing_activation(layer)} of {graph.names[id(layer)]!r} may mix them")
+def _freeze_mixed(graph: ChannelGraph, layer: Layer, labels: Any, cell: Layer | None = None) -> None:
+    """Freeze the labels if an activation of a layer, or of its cell, is not known to be elementwise."""
+    for attribute in ("activation", "recurrent_activation"):
+        if name := _mixing_activation(cell or layer, attribute):
+            graph.freeze(labels, f"the activation {name} of {graph.names[id(layer)]!r} may mix them")
 
 
-def _mixing_activation(layer: Layer) -> str | None:
+def _mixing_activation(layer: Layer, attribute: str = "activation") -> str | None:
     """Return the name of the activation, unless it is known to be elementwise."""
-    activation = getattr(layer, "activation", None)
+    activation = getattr(layer, attribute, None)
     name = getattr(activation, "__name__", type(activation).__name__)
     is_elementwise = activation is None or (
         name in ELEMENTWISE
@@ -271,6 +391,10 @@ RULES: dict[str, Rule] = {
     **_each(_depthwise, "DepthwiseConv", ranks=(1, 2)),
     **_each(_separable, "SeparableConv", ranks=(1, 2)),
     **_each(_embedding, "Embedding"),
+    **_each(_recurrent, *GATES),
+    **_each(_bidirectional, "Bidirectional"),
+    **_each(_attention, "MultiHeadAttention"),
+    **_each(_repeat_vector, "RepeatVector"),
     **_each(_batch_norm, "BatchNormalization", "SyncBatchNormalization"),
     **_each(_prelu, "PReLU"),
     **_each(_activation, "Activation"),
@@ -287,4 +411,5 @@ RULES: dict[str, Rule] = {
     **_each(_pass_through, "Relu", "Relu6", "Sigmoid", "Silu", "Tanh", "HardSigmoid", "HardSilu", "HardTanh"),
     **_each(_pass_through, "Elu", "Selu", "Gelu", "Celu", "LeakyRelu", "Softplus", "Softsign", "LogSigmoid", "Square"),
     **_each(_concatenate, "Concatenate"),
+    **_each(_comparison, "NotEqual"),  # the mask of an Embedding in Keras 3
 }

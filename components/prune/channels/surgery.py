@@ -84,11 +84,25 @@ def _config(layer: Layer, graph: ChannelGraph, remaining: Remaining) -> JsonObje
         value = getattr(layer, key, None) if key.endswith(OBJECTS) else None
         if callable(value) and not str(getattr(value, "__module__", "")).startswith(LIBRARIES):
             config[key] = value
+    parts = _copy_directions(config) if type(layer).__name__ == "Bidirectional" else [config]
     for (key, index), labels in graph.widths.get(id(layer), {}).items():
         width = int(np.count_nonzero(remaining[labels]))
-        if index is None:
-            config[key] = width
-        else:
-            sizes = list(config[key])
-            config[key] = [width if at == index and size != -1 else size for at, size in enumerate(sizes)]
+        for part in parts:
+            if index is None:
+                part[key] = width
+            else:
+                sizes = list(part[key])
+                part[key] = [width if at == index and size != -1 else size for at, size in enumerate(sizes)]
     return config
+
+
+def _copy_directions(config: Any) -> list[Any]:
+    """Replace the configurations of both directions by copies without the shapes of their inputs, and return those.
+
+    Keras 2 has none of the backward layer if that is a copy of the forward layer.
+    """
+    names = [name for name in ("layer", "backward_layer") if config.get(name)]
+    for name in names:
+        entries = {key: value for key, value in config[name].items() if key != "build_config"}
+        config[name] = entries | {"config": dict(entries["config"])}
+    return [config[name]["config"] for name in names]
