@@ -120,7 +120,8 @@ def make_candidates(
 ) -> list[Any]:
     """Make candidates from a model; one that cannot be made is reported and does not end the run.
 
-    The names are any of `CANDIDATES`, or ``cast``, ``compiled`` (after that cast) and ``tensorrt`` with a precision.
+    The names are any of `CANDIDATES`, or ``cast``, ``compiled`` (after that cast) and ``tensorrt`` with a precision, or
+    ``fixed_layout``.
     The examples are for calibration and verification. ``loading`` has the values of ``signature`` and
     ``trust_model_code`` of each step.
     """
@@ -137,6 +138,9 @@ def make_candidates(
             id = f"compile_xla_{precision}" if precision else "compile_xla"
             parent = models[f"cast {precision}" if precision else "optimized"]
             step = steps.compile_xla(id=id, model=parent, batch_sizes=["1", "32"], **options)
+        elif name == "fixed_layout":
+            parameters = {"passes": ["strip_unused"], "fixed_layout": True, **options}
+            step = steps.optimize_graph(id="optimize_graph_fixed_layout", model=models["optimized"], **parameters)
         elif name == "quantized":
             step = steps.quantize_graph(model=models["optimized"], **options)
         elif precision:

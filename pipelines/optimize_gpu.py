@@ -1,5 +1,8 @@
 """The pipeline `optimize` for NVIDIA GPUs: TensorFlow's graph in float32 and float16, with XLA, and TensorRT engines.
 
+TensorFlow chooses the layout of convolutions on a GPU by a rule; the candidate with a fixed layout keeps the graph's.
+A GPU that has no float8 is refused before any work, and that engine is reported as a failed model.
+
 It is a pipeline of its own because a DAG is fixed before it runs: on Kubeflow a step that requests a GPU waits until
 there is one, for ever in a cluster without GPUs. On a machine without a GPU each engine is reported as a failed model.
 Formats whose runtimes compute on CPUs are no candidates: the GPU would wait while they are measured, and each further
@@ -11,8 +14,8 @@ from tfopt.component import Group, Input
 from tfopt.pipelines.optimize import Loading, Replaying, Selection, make_candidates, replay_inputs, select_and_push
 from tfopt.trace import Inherited, Steps
 
-GRAPHS = ("folded", "optimized", "compiled", "cast float16", "compiled float16")
-ENGINES = ("tensorrt fp32", "tensorrt tf32", "tensorrt fp16", "tensorrt bf16", "tensorrt int8")
+GRAPHS = ("folded", "optimized", "fixed_layout", "compiled", "cast float16", "compiled float16")
+ENGINES = tuple(f"tensorrt {precision}" for precision in ("fp32", "tf32", "fp16", "bf16", "int8", "fp8"))
 
 
 def optimize_gpu(

@@ -6,7 +6,15 @@ from tfopt.errors import ComponentError
 from tfopt.tensorrt.machine import detect_machine
 
 
-@component(image="gpu", purpose="conversion", memory="16Gi", gpu=1, model_signature=True, on_failure=True)
+@component(
+    image="gpu",
+    purpose="conversion",
+    memory="16Gi",
+    gpu=1,
+    model_signature=True,
+    on_failure=True,
+    concurrent=True,
+)
 def convert_tensorrt(
     model: Input[Model],
     converted: Output[TensorRTModel],

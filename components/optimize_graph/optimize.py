@@ -20,6 +20,7 @@ from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.saved_models import graph_file, saved_model
 from tfopt.saved_models.feature_signature import add_feature_signature
 from tfopt.saved_models.removed_ops import has_successors
+from tfopt.saved_models.signature_functions import check_fixed_layout, write_with_fixed_layout
 from tfopt.saved_models.state import changes_state
 from tfopt.serving.verified_write import copy_assets, write_verified
 from tfopt.value_types import JsonObject
@@ -33,6 +34,8 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
     with tempfile.TemporaryDirectory() as folder:
         source = _exported(model, Path(folder), optimization)
         parent = saved_model.read(source.saved_model or source.path, state=True)
+        if optimization.fixed_layout:
+            check_fixed_layout(parent)
         if optimization.feature_signature:
             parent = add_feature_signature(parent, source.signature, optimization.feature_signature)
         allowed = tolerance_of(parent) if optimization.tolerance is None else optimization.tolerance
@@ -52,7 +55,9 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
             return {**facts, "name": model.name, "nodes": len(parent.graph.node), "explained": True}
         # Each pass is within the tolerance: what is left is the rounding of TensorFlow's own optimizer.
         fix = "pass a larger tolerance"
-        verified = write_verified(source, run.model, target, examples, allowed, what="written", fix=fix)
+        write = write_with_fixed_layout if optimization.fixed_layout else saved_model.write
+        facts["name"] = "fixed layout" if optimization.fixed_layout else facts["name"]
+        verified = write_verified(source, run.model, target, examples, allowed, what="written", fix=fix, write=write)
         if optimization.frozen_graph:
             graph_file.write_graph(run.model, target / "frozen.pb")
             facts["frozen_graph"] = {

@@ -61,6 +61,9 @@ class Optimization:
         fast_math: Speed before IEEE 754: do not compare NaN, infinities, zeros of both signs, denormals and extremes,
             and run laws that hold for finite numbers only.
         explain: Pass the model through unchanged; the report describes what each pass would do.
+        fixed_layout: Compute convolutions in the layout of the graph (NHWC or NCHW) also on a GPU, where TensorFlow
+            otherwise chooses one by a rule when it loads the model: the faster layout depends on the model. Steps that
+            rewrite or convert the result undo it.
         inputs: For a frozen graph: the nodes that are fed, placeholders or inner nodes, at which the graph is cut. They
             become the inputs of the signature. ``NODE:1`` is another output, ``NODE=?x28x28x1`` adds a shape where the
             graph has none. Empty if the outputs are constants.
@@ -75,6 +78,7 @@ class Optimization:
     tolerance: Annotated[float, Between(0, 1)] | None = None
     fast_math: bool = False
     explain: bool = False
+    fixed_layout: bool = False
     inputs: Annotated[tuple[str, ...], Names()] = ()
     outputs: Annotated[tuple[str, ...], Names()] = ()
     feature_signature: str = ""

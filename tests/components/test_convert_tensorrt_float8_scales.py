@@ -1,5 +1,7 @@
 """Test float8 quantization of ONNX files: against NumPy, with ONNX's reference and with ONNX Runtime; GPUs by age."""
 
+import sys
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -9,8 +11,11 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.components.test_convert_tensorrt import write_network
 from tests.components.test_convert_tensorrt_int8_scales import quantized, run
+from tfopt.artifacts import Model
 from tfopt.components.convert_tensorrt import float8_scales, int8_scales
+from tfopt.components.convert_tensorrt.component import convert_tensorrt
 from tfopt.errors import ComponentError
+from tfopt.tensorrt.machine import Machine
 
 
 def rounded(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -62,3 +67,12 @@ def test_only_gpus_with_products_in_float8_are_accepted():
         with pytest.raises(ComponentError, match=rf"NVIDIA X with compute capability {capability}") as error:
             float8_scales.check_capability(capability, "NVIDIA X")
         assert "8.9" in error.value.expected and "int8 or fp16" in error.value.fix
+
+
+def test_an_older_gpu_makes_a_failed_model_before_any_work(digits_model, digits_examples, tmp_path, monkeypatch):
+    component = sys.modules["tfopt.components.convert_tensorrt.component"]
+    older = Machine(tensorrt="10.6.0.26", compute_capability="8.0", gpu="NVIDIA A100", driver="570.86.15")
+    monkeypatch.setattr(component, "detect_machine", lambda: older)
+    monkeypatch.setattr(component, "convert_in_child", None)  # is not called
+    convert_tensorrt(str(digits_model), str(tmp_path / "out"), str(digits_examples), precision="fp8", on_failure="row")
+    assert "fp8' on NVIDIA A100 with compute capability 8.0" in str(Model(tmp_path / "out").failure)

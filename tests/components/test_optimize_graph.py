@@ -1,18 +1,24 @@
 """Tests of `optimize_graph`: written models, reports, presets, undone passes and errors."""
 
 import importlib
+import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf.config_pb2 import ConfigProto
 
 from tests.components.batch_norm_models import inputs_for, randomized
+from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
+from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.components.optimize_graph.parameters import LAWS, PRESETS, read_passes
 from tfopt.errors import ComponentError
@@ -46,6 +52,76 @@ def exported(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def optimized(exported, tmp_path_factory) -> SavedModel:
     return optimize_graph(exported[0], tmp_path_factory.mktemp("optimized") / "optimized")["optimized"]
+
+
+# TensorFlow logs the optimizers that Grappler runs on each function of a model. A server runs it in a session.
+LOADS = """
+import sys
+import tensorflow as tf
+tf.saved_model.load(sys.argv[1]).signatures["serving_default"](x=tf.ones((2, 8, 8, 3)))
+print("in a session", file=sys.stderr)
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    meta = tf.compat.v1.saved_model.load(session, ["serve"], sys.argv[1])
+    served = meta.signature_def["serving_default"]
+    session.run(served.outputs["y"].name, {served.inputs["x"].name: [[[[1.0] * 3] * 8] * 8]})
+"""
+
+
+def fixed_layout_of(folder: Path) -> Path:
+    """Write a model of three convolutions with and without a fixed layout, and return the folder of both."""
+    kernel = tf.random.normal((3, 3, 3, 3))
+
+    def convolutions(x):
+        for _ in range(3):
+            x = tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME"))
+        return {"y": x}
+
+    saved(folder / "plain", convolutions, x=((None, 8, 8, 3), tf.float32))
+    optimize_graph(folder / "plain", folder / "fixed", passes=["strip_unused"], fixed_layout=True)
+    return folder
+
+
+def test_a_fixed_layout_is_an_option_of_a_call_that_is_not_inlined(tmp_path):
+    folder = fixed_layout_of(tmp_path)
+    graph = read_meta_graph(folder / "fixed" / "Format-Serving").graph_def
+    functions = {one.signature.name: one for one in graph.library.function}
+    (name,) = (name for name, one in functions.items() if any(node.op == "Conv2D" for node in one.node_def))
+    assert functions[name].attr["_noinline"].b and functions[name].attr["_tf_data_function"].b
+    (call,) = (node for one in functions.values() for node in one.node_def if node.attr["f"].func.name == name)
+    options = ConfigProto.FromString(call.attr["config_proto"].s).graph_options.rewrite_options
+    assert options.layout_optimizer == options.OFF
+    optimize_graph(folder / "fixed", folder / "again", passes=["strip_unused"])  # reads what is in the function
+    again = read_meta_graph(folder / "again" / "Format-Serving").graph_def
+    assert sum(node.op == "Conv2D" for node in again.node) == 3 and not again.library.function
+
+
+@pytest.mark.nightly  # a process that loads TensorFlow
+def test_grappler_does_not_run_its_layout_optimizer_on_a_fixed_layout(tmp_path):
+    folder = fixed_layout_of(tmp_path)
+    variables = os.environ | {"TF_CPP_VMODULE": "meta_optimizer=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
+    command = [sys.executable, "-c", LOADS, str(folder / "fixed" / "Format-Serving")]
+    text = subprocess.run(command, env=variables, check=True, capture_output=True, text=True).stderr
+    for part in text.split("in a session\n"):
+        items = re.split("Starting optimization for grappler item: ", part)[1:]
+        functions = [item for item in items if "fixed_layout" in item.split()[0]]
+        graphs = [item for item in items if item not in functions]
+        assert graphs and len(functions) == 1
+        assert not [line for line in functions[0].splitlines() if "layout: Graph size after" in line]
+        largest = max(
+            int(size) for item in graphs for size in re.findall(r"layout: Graph size after: (\d+) nodes", item)
+        )
+        assert largest < 10  # the calls of the function; its own nodes are more
+
+
+def test_a_fixed_layout_is_refused_for_a_model_with_tables(tmp_path):
+    module = tf.Module()
+    module.table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a"], [1.0]), 0.0)
+    serve = tf.function(lambda word: {"y": module.table.lookup(word)}).get_concrete_function(
+        tf.TensorSpec([None], "string")
+    )
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures=serve)
+    with pytest.raises(ComponentError, match="fixed_layout for a model with lookup tables"):
+        optimize_graph(tmp_path / "m", tmp_path / "out", fixed_layout=True)
 
 
 def test_signatures_and_outputs_are_preserved(exported, optimized):

@@ -20,9 +20,13 @@ from tfopt.errors import ComponentError
 
 pytestmark = pytest.mark.gpu
 
-# precision, largest error of the output's range, least agreement
+# precision, largest error of the output's range, least agreement.
+# fp8: a float with 3 bits of mantissa is rounded by up to 2**-4, 2.6 % (rms), a product of two by 3.7 %, as is a sum
+# of products with independent errors; three layers add up to 3.7 % * 3**0.5 = 6.4 % of the logits. ONNX Runtime has
+# 6.0 % from this file on a CPU: probabilities differ by 0.16 at most, and 99.7 % of the classes agree. An engine fuses
+# and rounds in other places, so twice that is allowed.
 TABLE = [("fp32", 1e-4, 1.0), ("tf32", 1e-2, 0.99), ("fp16", 1e-2, 0.99), ("bf16", 5e-2, 0.98), ("int8", 0.2, 0.96)]
-TABLE += [("fp8", 0.3, 0.95)]
+TABLE += [("fp8", 0.32, 0.98)]
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from tfopt.kfp.images import Images
 from tfopt.kfp.placement import place_steps
 from tfopt.kfp.pod_options import Options
 
-CONVERTERS = [f"convert_tensorrt_{precision}" for precision in ("fp32", "tf32", "fp16", "bf16", "int8")]
+CONVERTERS = [f"convert_tensorrt_{precision}" for precision in ("fp32", "tf32", "fp16", "bf16", "int8", "fp8")]
 RUN_ENGINES = ["evaluate", "benchmark", "validate_serving", "replay", "push_model"]
 
 
@@ -72,7 +72,7 @@ def test_engines_of_different_machines_are_refused_unless_the_step_chooses():
     assert refused.value.received == (
         "evaluate runs engines of convert_tensorrt_fp32 (node.pool=a), "
         "convert_tensorrt_tf32 (no node), convert_tensorrt_fp16 (node.pool=b), convert_tensorrt_bf16 (no node), "
-        "convert_tensorrt_int8 (no node)"
+        "convert_tensorrt_int8 (no node), convert_tensorrt_fp8 (no node)"
     )
     assert "--kfp-option evaluate:node" in refused.value.fix
     steps = placed("optimize_gpu", *options, *(f"{step}:node.pool=c" for step in RUN_ENGINES))

@@ -16,7 +16,8 @@ CANDIDATES = {
 }
 GPU_CANDIDATES = {
     *("fold_batch_norm", "optimize_graph", "compile_xla", "cast_precision_float16", "compile_xla_float16"),
-    *(f"convert_tensorrt_{precision}" for precision in ("fp32", "tf32", "fp16", "bf16", "int8")),
+    "optimize_graph_fixed_layout",
+    *(f"convert_tensorrt_{precision}" for precision in ("fp32", "tf32", "fp16", "bf16", "int8", "fp8")),
 }
 
 
@@ -38,11 +39,12 @@ def test_each_candidate_is_made_from_its_model_with_its_precision_and_verified_o
     parents = dict.fromkeys(
         ("configure_runtime", "compile_xla", "quantize_graph", "cast_precision_float16"), "optimize_graph"
     )
-    parents["compile_xla_float16"] = "cast_precision_float16"
+    parents |= {"compile_xla_float16": "cast_precision_float16", "optimize_graph_fixed_layout": "optimize_graph"}
     for id in candidate_steps(dag) - {"fold_batch_norm"}:
         step = dag.steps[id]
         assert step.inputs["model"].step == parents.get(id, "fold_batch_norm")
-        assert id in (step.component.name, f"{step.component.name}_{step.parameters.get('precision', 'float16')}")
+        variant = "fixed_layout" if step.parameters.get("fixed_layout") else step.parameters.get("precision", "float16")
+        assert id in (step.component.name, f"{step.component.name}_{variant}")
         if "examples" in step.component.inputs:
             assert step.inputs["examples"] is dag.sources["examples"]
     assert dag.steps["compile_xla"].parameters["batch_sizes"] == ["1", "32"]

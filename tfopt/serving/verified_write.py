@@ -1,5 +1,6 @@
 """Write a rewritten frozen model as a SavedModel, and compare it with its baseline as TensorFlow serves both."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tfopt import runtimes
@@ -25,6 +26,7 @@ def write_verified(
     *,
     what: str,
     fix: str,
+    write: Callable[[Frozen, Path], None] = saved_model.write,
 ) -> Verification:
     """Write a frozen model as a SavedModel below ``target``, load it again, and compare it with its baseline.
 
@@ -36,7 +38,7 @@ def write_verified(
     """
     allowed = tolerance_of(rewritten) if tolerance is None else tolerance
     written = SavedModel(target / "Format-Serving")
-    saved_model.write(rewritten, written.path)
+    write(rewritten, written.path)
     copy_assets(baseline, written.path)
     comparison = Comparison(
         rewritten.signatures,

@@ -63,7 +63,8 @@ def _leaves(model: Any) -> Iterator[Any]:
 
 def tensorflow_variables(variables: Iterable[Any]) -> list[Any]:
     """Return TensorFlow's variables behind those of Keras 2 or Keras 3."""
-    return [each if isinstance(each, tf.Variable) else each.value for each in variables]
+    plain = [each if isinstance(each, tf.Variable) else each.value for each in variables]
+    return [getattr(each, "_variable", each) for each in plain]  # of Keras 2's AutoCastVariable, in mixed precision
 
 
 @contextlib.contextmanager
