@@ -102,15 +102,19 @@ def _initialize_sources(session: Any, graph: Any) -> None:
     reads = {node.name: node.input[0] for node in graph.node if node.op == "ReadVariableOp"}
     assigned = {reads.get(node.input[1]): node.input[0] for node in graph.node if node.op == "AssignVariableOp"}
     copies = {source: copy for source, copy in assigned.items() if source in variables and copy in variables}
-    initialize = []
-    with session.graph.as_default():
+    if not copies:
+        return
+    with session.graph.as_default():  # each run after a change of the graph takes long in large graphs: two in all
+        handles = {name: session.graph.get_tensor_by_name(f"{name}:0") for pair in copies.items() for name in pair}
+        is_set = session.run({name: tf.raw_ops.VarIsInitializedOp(resource=handles[name]) for name in handles})
+        initialize = []
         for source, copy in copies.items():
-            handles = [session.graph.get_tensor_by_name(f"{name}:0") for name in (source, copy)]
-            if session.run([tf.raw_ops.VarIsInitializedOp(resource=handle) for handle in handles]) == [False, True]:
+            if is_set[copy] and not is_set[source]:
                 dtype = tf.as_dtype(variables[source].attr["dtype"].type)
-                value = tf.raw_ops.ReadVariableOp(resource=handles[1], dtype=dtype)
-                initialize.append(tf.raw_ops.AssignVariableOp(resource=handles[0], value=value))
-        session.run(initialize)
+                value = tf.raw_ops.ReadVariableOp(resource=handles[copy], dtype=dtype)
+                initialize.append(tf.raw_ops.AssignVariableOp(resource=handles[source], value=value))
+        if initialize:
+            session.run(initialize)
 
 
 @contextlib.contextmanager
