@@ -18,7 +18,9 @@ from tfopt.dag.tracing import load
 from tfopt.reports.benchmark_report import BenchmarkReport, Latency, ModelBenchmark, SpeedupEstimate
 
 TOOLS = Path(__file__).parents[2] / "tools" / "gpu"
-RECORDER = """#!{python} -IS
+RECORDER = """#!/bin/sh
+''''exec "{python}" -IS "$0" "$@" # '''
+# The shell runs the line above, which is a text in Python: a first line "#!" cannot have a path with spaces.
 import json, os, sys
 with open({log!r}, "a") as file:
     file.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
