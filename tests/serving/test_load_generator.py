@@ -74,7 +74,8 @@ def test_a_rate_above_the_capacity_has_a_growing_queue():
     """D/D/1: each request waits longer than the one before by what the service takes more than the distance."""
     server = Server(0.004, 50)
     latencies = send_open_loop([server], arrival_times("constant", 500, 50)).latencies
-    assert latencies[-1] == pytest.approx(server.times.sum() - 49 / 500, abs=0.005)
+    # Threads wake up late on a busy machine; without the queue, the last latency would be that of one request.
+    assert latencies[-1] == pytest.approx(server.times.sum() - 49 / 500, abs=0.05)
     assert (np.diff(latencies) > 0).all()
     two = Server(0.004, 50)
     assert send_open_loop([two, two], arrival_times("constant", 400, 50)).latencies[-1] < latencies[-1] / 3
