@@ -119,7 +119,8 @@ def test_a_training_on_four_devices_resumed_on_two_has_losses_and_weights_of_one
         on_device = collections.defaultdict(set)
         for _, device, shape in rows:
             on_device[shape].add(device[-5:])
-        assert len(set.union(*on_device.values())) == count
+        # One device may have layers without weights only: the cut follows from measured times.
+        assert max(2, count - 1) <= len(set.union(*on_device.values())) <= count
         assert len(on_device[str(rows[4][2])]) == 1, rows  # kernel of 64 x 128, and Adam's variables for it
 
 
