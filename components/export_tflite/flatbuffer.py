@@ -1,16 +1,22 @@
 """Contents of a LiteRT file: ops, arithmetic, signature, weights."""
 
+import hashlib
 from collections import Counter
 from typing import Any, TypedDict
 
+import flatbuffers
+import numpy as np
 from ai_edge_litert import schema_py_generated as schema
+from numpy.typing import NDArray
 
 OPS = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
 TYPES = {code: name for name, code in vars(schema.TensorType).items() if isinstance(code, int)}
 INTEGERS = (schema.TensorType.INT8, schema.TensorType.UINT8, schema.TensorType.INT16)
 FLOATS = (schema.TensorType.FLOAT32, schema.TensorType.FLOAT16)
 CASTS = ("QUANTIZE", "DEQUANTIZE")
-SCALE_BYTES = 4 + 8  # of a float32 scale and an int64 zero point
+SCALE_BYTES = 4  # of a float32 scale; the zero points are those of other channels, which are all 0 (`share_vectors`)
+ALIGNMENT = 16  # bytes, of constants, as LiteRT's converter writes them
+MAX_BYTES = 1 << 30  # of a file that is written again; those of over 2 GB have constants outside of the flatbuffer
 
 
 class FlatbufferFacts(TypedDict):
@@ -44,6 +50,38 @@ def describe(content: bytes) -> FlatbufferFacts:
         "sparse": sum(tensor.sparsity is not None for graph in file.subgraphs for tensor in graph.tensors),
         "constant_bytes": sum(len(buffer.data) for buffer in file.buffers if buffer.data is not None),
     }
+
+
+def share_vectors(content: bytes) -> bytes:
+    """Return the same file with each vector stored once, if that is smaller.
+
+    Every channel of a kernel and of a bias has a zero point of 8 bytes, which is 0: all kernels of as many channels can
+    refer to the same ones.
+    """
+    if len(content) > MAX_BYTES:
+        return content
+    builder = _SharingBuilder(len(content))
+    root = schema.ModelT.InitFromPackedBuf(content, 0).Pack(builder)
+    builder.Finish(root, file_identifier=b"TFL3")
+    shared = bytes(builder.Output())
+    return shared if len(shared) < len(content) else content
+
+
+class _SharingBuilder(flatbuffers.Builder):  # type: ignore[misc]
+    """Writes a flatbuffer in which equal vectors are one."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._written: dict[tuple[str, bytes], int] = {}
+
+    def CreateNumpyVector(self, x: NDArray[Any]) -> int:  # noqa: N802  (the name of the base class)
+        """Write a vector, or return the place of an equal one."""
+        key = x.dtype.str, hashlib.sha256(x.tobytes()).digest()
+        if key not in self._written:
+            if x.dtype == np.uint8:  # the content of a constant
+                self.Prep(ALIGNMENT, x.nbytes)
+            self._written[key] = super().CreateNumpyVector(x)
+        return self._written[key]
 
 
 def has_lost_weights(content: bytes) -> bool:

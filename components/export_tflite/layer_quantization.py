@@ -18,6 +18,7 @@ from ai_edge_quantizer.utils.qsv_utils import min_max_update
 from numpy.typing import NDArray
 
 from tfopt.artifacts.models import SERVING_DEFAULT
+from tfopt.components.export_tflite.flatbuffer import share_vectors
 from tfopt.components.export_tflite.parameters import Rule
 from tfopt.components.export_tflite.rounded_kernels import replace_kernels, round_kernels
 from tfopt.conversion.activation_ranges import Histogram, Method, select_ranges
@@ -89,7 +90,7 @@ class QuantizableModel(MixedModel[bytes]):
         """
         quantizer = self._quantizer(kinds or {}, lowest)
         try:
-            return bytes(quantizer.quantize(self.ranges).quantized_model)
+            return share_vectors(bytes(quantizer.quantize(self.ranges).quantized_model))
         except Exception as error:
             received = f"the quantizer failed: {first_line(error)[:300]}"
             fix = "leave the layer it names in float32 by recipe=['NAME=float32'], or choose another precision"

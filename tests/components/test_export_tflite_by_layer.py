@@ -10,12 +10,12 @@ import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from keras import layers
 
-from tests.components.exporters import TFLITE
+from tests.components.exporters import TFLITE, run
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
-from tfopt.components.export_tflite import layer_quantization, litert_converter, quantize
+from tfopt.components.export_tflite import flatbuffer, layer_quantization, litert_converter, quantize
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.export_tflite.flatbuffer import dense_scale_bytes
 from tfopt.components.export_tflite.parameters import TFLiteConversion
@@ -235,25 +235,48 @@ def test_degradation_is_the_worst_of_all_outputs():
 
 
 def test_dense_layers_have_one_scale_if_that_saves_much_and_degrades_little(
-    wide, digits_model, digits_examples, tmp_path
+    wide, digits_model, digits_examples, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(quantize, "MIN_SAVED_BYTES", 1000)
     dense_scales = TFLITE.export(wide, digits_examples, tmp_path / "out", "int8")["dense_scales"]
     assert dense_scales["one_for_each"] == "layer"
     assert dense_scales["degradation"]["layer"] <= dense_scales["degradation"]["channel"] + MAX_EXTRA_DEGRADATION
     content = (tmp_path / "out" / "Format-Serving" / "tflite").read_bytes()
-    assert len(content) == dense_scales["bytes"]["layer"] < dense_scales["bytes"]["channel"] - 4000
+    assert len(content) == dense_scales["bytes"]["layer"] < dense_scales["bytes"]["channel"] - 1500
     assert dense_scale_bytes(content) == 0
     assert agreement(wide, tmp_path / "out", digits_examples) > 0.95
     strict = TFLITE.export(wide, digits_examples, tmp_path / "strict", "int8", tolerance=1.0)
     assert "dense_scales" not in strict  # with a tolerance the most exact file is chosen
     assert "dense_scales" not in TFLITE.export(digits_model, digits_examples, tmp_path / "small", "int8")
     channels = (tmp_path / "strict" / "Format-Serving" / "tflite").read_bytes()
-    assert dense_scale_bytes(channels) == 2 * 12 * (128 + 64 + 10)
+    assert dense_scale_bytes(channels) == 2 * 4 * (128 + 64 + 10)
     for loss, choice in ((0.004, content), (0.005, channels)):
         measure = {channels: 0.01, content: 0.01 + loss}.__getitem__
         assert choose_dense_scales(channels, lambda: content, measure)[0] == choice
     limited = choose_dense_scales(channels, lambda: content, {channels: 0.01, content: 0.012}.__getitem__, 0.011)
     assert limited[0] == channels and limited[1]["dense_scales"]["one_for_each"] == "channel"
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4", "dynamic"])
+def test_zero_points_are_stored_once_and_constants_are_aligned(precision, wide, digits_examples, tmp_path, monkeypatch):
+    contents, outputs = [], []
+    image = np.random.default_rng(0).uniform(0, 16, (20, 64)).astype(np.float32)
+    for name in ("shared", "separate"):
+        if name == "separate":
+            monkeypatch.setattr(flatbuffer, "MAX_BYTES", 0)
+        TFLITE.export(wide, digits_examples, tmp_path / name, precision, tolerance=1.0)  # scales for each channel
+        contents.append((tmp_path / name / "Format-Serving" / "tflite").read_bytes())
+        outputs.append(run(TFLiteModel(tmp_path / name), {"image": image})["digit"])
+    np.testing.assert_array_equal(*outputs)
+    shared, separate = (schema.ModelT.InitFromPackedBuf(content, 0) for content in contents)
+    for one, other in zip(shared.subgraphs[0].tensors, separate.subgraphs[0].tensors, strict=True):
+        assert (one.name, one.type, list(one.shape)) == (other.name, other.type, list(other.shape))
+    for one, other in zip(shared.buffers, separate.buffers, strict=True):
+        assert one.data is None or (one.data.tobytes() == other.data.tobytes())
+        if one.data is not None and len(one.data) > 1000:
+            assert contents[0].index(one.data.tobytes()) % 16 == 0
+    # In int8 a bias has as many zero points as its kernel. Kernels of other numbers of channels have their own.
+    assert len(contents[0]) < len(contents[1]) - {"int8": 7 * (128 + 64 + 10)}.get(precision, 0)
 
 
 def test_zeros_are_stored_sparsely(wide, digits_examples, tmp_path):
