@@ -4,7 +4,6 @@ import hashlib
 from collections import Counter
 from typing import Any, TypedDict
 
-import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
@@ -67,7 +66,7 @@ def share_vectors(content: bytes) -> bytes:
     return shared if len(shared) < len(content) else content
 
 
-class _SharingBuilder(flatbuffers.Builder):  # type: ignore[misc]
+class _SharingBuilder(schema.flatbuffers.Builder):  # type: ignore[misc]  # the package that LiteRT installs
     """Writes a flatbuffer in which equal vectors are one."""
 
     def __init__(self, size: int) -> None:
