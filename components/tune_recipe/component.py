@@ -74,11 +74,7 @@ def tune_recipe(
     Reference:
         Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011 (the sampler).
     """
-    if not settings.formats or not set(settings.formats) <= set(FORMATS):
-        received = f"tune_recipe: formats={list(settings.formats)}"
-        raise ComponentError(received, f"some of {', '.join(FORMATS)}", "leave formats out for all of them")
-    check_cost(settings)
-    find("benchmark").check({"batch_sizes": list(settings.batch_sizes)})
+    _check_settings(settings)
     examples.split("train")
     examples.split("eval")
     if settings.fine_tuning_epochs:
@@ -94,6 +90,14 @@ def tune_recipe(
         "reused": int(report.reused),
         "reason": report.reason,
     }
+
+
+def _check_settings(settings: SearchSettings) -> None:
+    if not settings.formats or not set(settings.formats) <= set(FORMATS):
+        received = f"tune_recipe: formats={list(settings.formats)}"
+        raise ComponentError(received, f"some of {', '.join(FORMATS)}", "leave formats out for all of them")
+    check_cost(settings)
+    find("benchmark").check({"batch_sizes": list(settings.batch_sizes)})
 
 
 def _check_trainable(model: SavedModel, examples: Examples, module: PythonModule | None) -> None:
