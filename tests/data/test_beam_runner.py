@@ -34,7 +34,7 @@ def test_a_pipeline_runs_at_the_end_of_its_block(tmp_path):
     assert square(tmp_path) == 328350
 
 
-def test_views_of_options_are_made_once_share_their_values_and_do_not_reach_workers():
+def test_views_of_options_are_made_once_and_share_their_values_in_a_worker_too():
     options = CachedOptions(["--runner=FnApiRunner", "--impersonate_service_account=me"])
     view = options.view_as(StandardOptions)
     assert options.view_as(StandardOptions) is view
@@ -42,7 +42,8 @@ def test_views_of_options_are_made_once_share_their_values_and_do_not_reach_work
     options.view_as(GoogleCloudOptions)
     copy = pickle.loads(pickle.dumps(options))
     assert copy.view_as(StandardOptions).runner == options.get_all_options()["runner"] == "DaskRunner"
-    assert copy.view_as(GoogleCloudOptions).impersonate_service_account is None
+    copy.view_as(StandardOptions).runner = "SparkRunner"
+    assert copy.get_all_options()["runner"] == "SparkRunner"
 
 
 def test_an_exception_in_the_block_prevents_the_run(tmp_path):

@@ -20,6 +20,6 @@ class CachedOptions(PipelineOptions):  # type: ignore[misc]
         return views[cls]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the values for another process, from which Beam leaves out an account; views have it too."""
+        """Return the state without views, whose values Beam copies for another process if there is an account."""
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_views"}
