@@ -276,6 +276,7 @@ def test_parameters_of_tensorrt_as_proposed_are_refused_only_without_a_gpu(
         assert proposed in error.value.fix
 
 
+@pytest.mark.nightly  # daily: both exports in test_exporters.py, on machines without a GPU
 @pytest.mark.parametrize("format", ["onnx", "openvino"])
 def test_formats_that_convert_tensorrt_proposes_need_no_gpu(format, tmp_path):
     exporter = next(one for one in EXPORTERS if one.format == format)

@@ -66,6 +66,7 @@ def test_zeros_are_exact_in_both_forms_and_the_other_weights_are_trained(pruned,
     assert zeros_by_shape[(128, 10)] == 768
 
 
+@pytest.mark.nightly  # daily: the values of clusters survive the same exports, in test_cluster.py
 def test_zeros_survive_the_export_in_the_bytes_of_tflite_and_onnx(pruned, tmp_path):
     from ai_edge_litert import schema_py_generated as schema
 
