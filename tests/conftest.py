@@ -43,8 +43,16 @@ os.environ.setdefault("LINES", "24")
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 collect_ignore = ["mutants", "stand_in_server.py"]  # programs, not test modules
-# Files that take a minute and more start first, so that no worker waits for another one at the end.
-LONG = ("tests/contract/test_execution.py", "tests/docs/test_readme.py", "tests/tfx/", "tests/kill/", "tests/fuzz/")
+# Long files, and those of the last folders, start first, so that no worker waits for another one at the end.
+LONG = (
+    "tests/contract/test_execution.py",
+    "tests/docs/test_readme.py",
+    "tests/test_",
+    "tests/tfx/",
+    "tests/tools/",
+    "tests/kill/",
+    "tests/fuzz/",
+)
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # background jobs ignore SIGINT, and started programs inherit that
