@@ -91,16 +91,16 @@ def pytest_runtest_setup() -> None:
 def _inspect_transforms_once(userstate: ModuleType) -> None:
     """Let Beam inspect each class of its transforms once: for each pipeline again, it is a quarter of its time."""
     inspect: Any = userstate.get_dofn_specs
-    found: dict[type, Any] = {}
-    if hasattr(inspect, "found"):
+    if hasattr(inspect, "specs"):
         return
+    specs: dict[type, Any] = {}
 
     def inspect_once(transform: object) -> Any:
-        if type(transform) not in found:
-            found[type(transform)] = inspect(transform)
-        return found[type(transform)]
+        if type(transform) not in specs:
+            specs[type(transform)] = inspect(transform)
+        return specs[type(transform)]
 
-    inspect_once.found = found  # type: ignore[attr-defined]
+    inspect_once.specs = specs  # type: ignore[attr-defined]
     userstate.get_dofn_specs = inspect_once  # type: ignore[attr-defined]
 
 
