@@ -191,7 +191,7 @@ def build_text_transformer() -> Any:
     """Return an encoder of four blocks with a head of probabilities."""
     from tf_keras import Model, layers
 
-    model = build_transformer(WIDTH, library="tf_keras", masked=False, approximate=True, classes=len(PACKAGES))
+    model = build_transformer(WIDTH, library="tf_keras", masked=False, approximate=False, classes=len(PACKAGES))
     return Model(model.input, layers.Softmax()(model.output))
 
 
