@@ -97,7 +97,7 @@ def find_normalizations(content: bytes) -> list[str]:
     graph, kinds = file.subgraphs[0], [flatbuffer.op_name(code) for code in file.operatorCodes]
     operators = [op for op in graph.operators if _count(op.outputs) and _count(op.inputs)]
     producers = {index: op for op in operators for index in op.outputs}
-    found: dict[int, Any] = {}
+    operations: dict[int, Any] = {}
     normalized = {op.outputs[0] for op in operators if kinds[op.opcodeIndex] == "FILL"}
     for root in (op for op in operators if kinds[op.opcodeIndex] in DEVIATIONS):
         chain, op = [root], producers.get(root.inputs[0])
@@ -109,14 +109,14 @@ def find_normalizations(content: bytes) -> list[str]:
         means = [producers[index] for index in op.inputs if index in producers]
         means += [producers[index] for other in means for index in other.inputs if index in producers]
         chain += [op, *(other for other in means if kinds[other.opcodeIndex] in ("MEAN", "SUB"))]
-        found |= {other.outputs[0]: other for other in chain}
+        operations |= {other.outputs[0]: other for other in chain}
         normalized.update(index for other in chain for index in other.inputs)
     for op in operators:  # in the order of the computation
-        others = [index for index in op.inputs if index not in found and _stored(file, index) is None]
+        others = [index for index in op.inputs if index not in operations and _stored(file, index) is None]
         is_linear = kinds[op.opcodeIndex] in (*SCALING, "NEG")
-        if is_linear and found.keys() & set(op.inputs) and normalized.issuperset(others):
-            found[op.outputs[0]] = op
-    return [graph.tensors[index].name.decode() for index in found]
+        if is_linear and operations.keys() & set(op.inputs) and normalized.issuperset(others):
+            operations[op.outputs[0]] = op
+    return [graph.tensors[index].name.decode() for index in operations]
 
 
 def _is_square(op: Any, kinds: list[str]) -> bool:

@@ -65,9 +65,9 @@ def test_the_variance_stays_in_float(precision, model, inputs, examples, tmp_pat
     (tmp_path / "out").mkdir()
     parameters = TFLITE.parameters(precision=precision)
     convert_model(export, Model(exported), Examples(examples), tmp_path / "out", parameters)
-    found = scales(tmp_path / "out/Format-Serving/tflite")
-    assert not np.any(found["RSQRT"] + found["MEAN"] + found["SQUARED_DIFFERENCE"]) and "FILL" not in found
-    assert all(found["FULLY_CONNECTED"])
+    by_op = scales(tmp_path / "out/Format-Serving/tflite")
+    assert not np.any(by_op["RSQRT"] + by_op["MEAN"] + by_op["SQUARED_DIFFERENCE"]) and "FILL" not in by_op
+    assert all(by_op["FULLY_CONNECTED"])
     received, expected = (next(iter(run(some, inputs).values())) for some in map(Model, (tmp_path / "out", exported)))
     error = np.abs(received - expected)[200:].mean() / expected.std()
     assert error < {"int8": 0.05, "int16x8": 0.01}[precision]
