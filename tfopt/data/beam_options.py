@@ -19,7 +19,7 @@ class CachedOptions(PipelineOptions):  # type: ignore[misc]
             views[cls] = super().view_as(cls)
         return views[cls]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Any:
         """Return the state without views, whose values Beam copies for another process if there is an account."""
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_views"}
