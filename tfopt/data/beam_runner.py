@@ -218,7 +218,7 @@ def _check_local_options(options: Any) -> None:
 
 
 def _parsed(arguments: list[str]) -> Any:
-    from tfopt.data.beam_options import CachedOptions
+    from tfopt.data.beam_options import CachedOptions  # imports Beam
 
     output = io.StringIO()
     try:
