@@ -89,7 +89,6 @@ def test_the_notebook_optimizes_a_keras_model(tmp_path: Path):
     assert any("Evaluation on" in text and "tflite int8" in text for text in shown)
 
 
-@pytest.mark.nightly  # daily: `tfopt run optimize` of the README, and tests/artifacts/test_notebook.py
 def test_the_notebook_optimizes_a_saved_model(optimized: tuple[Path, list[str]]):
     folder, shown = optimized
     frames = [text for text in shown if "<iframe sandbox" in text]
@@ -107,7 +106,6 @@ def test_the_notebook_runs_an_own_dag(tmp_path: Path):
     assert any("Evaluation on" in text for text in shown)
 
 
-@pytest.mark.nightly
 def test_the_notebook_reads_a_decision(optimized: tuple[Path, list[str]]):
     folder, _ = optimized
     shown = execute_in_kernel("read_decision", folder)

@@ -61,14 +61,7 @@ def test_the_pages_have_commands():
     assert len(COMMANDS) >= 6
 
 
-# The table with a price is prepared and trained on each day in tests/cli/test_init.py.
-AT_NIGHT = [command for command in COMMANDS if command.startswith("tfopt run -f my_model/")]
-
-
-@pytest.mark.parametrize(
-    "command",
-    [pytest.param(command, marks=[pytest.mark.nightly] * (command in AT_NIGHT)) for command in COMMANDS],
-)
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("short_serving_check")
 def test_a_command_of_the_pages_runs(command: str, workspace: Path, monkeypatch, capsys):
     words = shlex.split(command)[1:]
