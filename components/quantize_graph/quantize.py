@@ -11,7 +11,7 @@ from tfopt.components.quantize_graph.int8_operations import FUSED, Int8Writer
 from tfopt.components.quantize_graph.layers import Layer, Stays, find_layers
 from tfopt.components.quantize_graph.parameters import GraphQuantization
 from tfopt.conversion.activation_ranges import Histogram, Method, choose_method
-from tfopt.conversion.calibration import compare_ranges, sample_inputs, split_halves
+from tfopt.conversion.calibration import compare_halves, sample_inputs
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.conversion.verification import compare_held_out, verify
@@ -97,10 +97,6 @@ def quantize_frozen(
         fix = "quantize the model from before cast_precision, or leave the model as it is"
         raise ComponentError(received, expected, fix)
     histograms = _calibrate(folded, reached, layers, batches)
-    halves = (_calibrate(folded, reached, layers, half) for half in split_halves(batches))
-    stability = compare_ranges(
-        *({str(tensor): histogram.range_of("min_max") for tensor, histogram in half.items()} for half in halves)
-    )
 
     def quantize_by(method: Method) -> Frozen:
         own = graph_of(folded)
@@ -112,7 +108,8 @@ def quantize_frozen(
         return optimize(replace(folded, graph=own.to_graph_def()), ("strip_unused", "share_equal_nodes"), Report())
 
     child, _, facts = choose_method(parameters.calibration, quantize_by, measure_error)
-    return child, [layer.kernel.name for layer in layers], stays, {"stability": stability, **facts}
+    facts["stability"] = compare_halves(histograms.values())
+    return child, [layer.kernel.name for layer in layers], stays, facts
 
 
 def _reached(graph: Graph, frozen: Frozen, key: str) -> dict[str, set[str]]:
