@@ -28,6 +28,7 @@ from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.tensor_values import read_tensors
 from tfopt.measurement.parity import describe_parity, noise
 from tfopt.saved_models.saved_model import opened, write
+from tfopt.saved_models.signature_functions import share_signatures
 from tfopt.serving.verified_write import copy_assets
 from tfopt.value_types import JsonObject
 
@@ -86,7 +87,7 @@ def quantize_frozen(
     Raises:
         ComponentError: If there is no layer to quantize, or an activation is NaN or infinite on the examples.
     """
-    folded = optimize(frozen, PASSES, Report())
+    folded = optimize(share_signatures(frozen, key), PASSES, Report())
     graph = graph_of(folded)
     reached = _reached(graph, folded, key)
     layers, stays = find_layers(graph, parameters.operations, set().union(*reached.values()))
@@ -133,7 +134,8 @@ def _calibrate(
     for key, nodes in reached.items():
         own = [layer for layer in layers if layer.kernel.name in nodes]
         tensors = {tensor for layer in own for tensor in (layer.source, layer.residual, Tensor(layer.end)) if tensor}
-        histograms |= _measure_histograms(frozen, key, sorted(tensors - set(histograms)), batches)
+        if new := sorted(tensors - set(histograms)):
+            histograms |= _measure_histograms(frozen, key, new, batches)
     return histograms
 
 
