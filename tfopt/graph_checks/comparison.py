@@ -96,9 +96,8 @@ class Comparison:
         self._recorded: dict[str, _RecordedOutputs] = {}
         self._probes: dict[str, list[Probe]] = {}
         self._random: set[str] = set()
-        keys = sorted(
-            set(keys) - set(equal), key=lambda key: (key != signature, key)
-        )  # its examples have sizes for the inputs of the others
+        # The examples of the first one have sizes for the inputs of the others.
+        keys = sorted(set(keys) - set(equal), key=lambda key: (key != signature, key))
         if signature != SERVING_DEFAULT and signature not in keys:
             raise ComponentError(f"no signature {signature!r}", "one of its signatures", nearest(signature, keys))
         for key in keys:
