@@ -1,6 +1,7 @@
 """int8 quantization by NNCF: ranges by one of our methods or the best one, and a limit on the degradation."""
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
@@ -27,10 +28,17 @@ from tfopt.runtimes.openvino_import import openvino, without_telemetry
 
 with without_telemetry():
     import nncf
-    from nncf.common.quantization.structs import QuantizationScheme
-    from nncf.common.tensor_statistics.collectors import AggregatorBase, TensorCollector
+    from nncf.common.quantization.structs import QuantizationScheme, QuantizerGroup
+    from nncf.common.tensor_statistics.collectors import (
+        AggregatorBase,
+        MaxAggregator,
+        MeanAggregator,
+        MinAggregator,
+        TensorCollector,
+    )
     from nncf.common.tensor_statistics.statistics import MinMaxTensorStatistic
     from nncf.quantization.advanced_parameters import OverflowFix
+    from nncf.quantization.algorithms import pipeline
     from nncf.quantization.algorithms.min_max.algorithm import MinMaxQuantization
     from nncf.quantization.range_estimator import RangeEstimatorParametersSet, StatisticsType
     from nncf.tensor import Tensor
@@ -57,9 +65,54 @@ class _Aggregator(AggregatorBase):  # type: ignore[misc]
         return dict(zip(ENDS, (Tensor(np.float32(low)), Tensor(np.float32(high))), strict=True))
 
 
+class _Statistics:
+    """Statistics of NNCF for all methods of `ESTIMATORS`, from one pass over the records.
+
+    The steps of NNCF's pipeline that collect statistics do not depend on the method, only the aggregated values do.
+    """
+
+    def __init__(self) -> None:
+        self._passes: dict[int, tuple[list[Any], list[dict[Method, Any]]]] = {}  # target points, and their statistics
+
+    @contextlib.contextmanager
+    def shared(self, method: Method) -> Iterator[None]:
+        """Let NNCF collect only what was not collected for another method."""
+        passes, collect_statistics = itertools.count(), pipeline.collect_statistics
+
+        def collect(points: Any, model: Any, graph: Any, dataset: Any) -> Any:
+            collectors = [(point.target_point, collector) for _, point, collector in points.get_tensor_collectors()]
+            targets, number = [target for target, _ in collectors], next(passes)
+            if number not in self._passes or self._passes[number][0] != targets:
+                collect_statistics(points, model, graph, dataset)
+                self._passes[number] = targets, [_aggregate(collector) for _, collector in collectors]
+            for (_, collector), statistics in zip(collectors, self._passes[number][1], strict=True):
+                collector.set_cache(statistics[method])
+            return points
+
+        with mock.patch.object(pipeline, "collect_statistics", collect):
+            yield
+
+
+def _aggregate(collector: Any) -> dict[Method, Any]:
+    """Return what NNCF's aggregators return for each method of `ESTIMATORS`; those of means store all records."""
+    means, aggregators = collector.get_statistics(), collector.aggregators
+    is_mean = all(isinstance(aggregator, MeanAggregator) for aggregator in aggregators.values())
+    if not is_mean or not isinstance(means, MinMaxTensorStatistic):
+        return dict.fromkeys(ESTIMATORS, means)
+    ends = {}
+    for end, aggregator in zip(ENDS, (MinAggregator(), MaxAggregator()), strict=True):
+        for values in aggregators[collector._stat_container_kwargs_map[end]]._container:
+            aggregator.register_reduced_input(values)
+        ends[end] = aggregator.aggregate()
+    return {"moving_average": means, "min_max": MinMaxTensorStatistic(**ends)}
+
+
 @contextlib.contextmanager
-def _calibrated_by(method: Method) -> Iterator[None]:
-    """Let NNCF take the ranges of tensors from our statistics: it has no parameter for ranges from outside."""
+def _calibrated_by(method: Method, *, shared: bool = False) -> Iterator[None]:
+    """Let NNCF take the ranges of tensors from our statistics: it has no parameter for ranges from outside.
+
+    With ``shared``, NNCF's own ranges are aggregated by `_Statistics`, from the means, which store all records.
+    """
     collect = MinMaxQuantization._get_stat_collector
 
     def collect_histogram(algorithm: Any, graph: Any, target: Any, config: Any, batchwise: bool) -> Any:
@@ -71,7 +124,11 @@ def _calibrated_by(method: Method) -> Iterator[None]:
         collector.register_statistic_branch(MinMaxTensorStatistic.MIN_MAX_STAT, reducer, aggregator)
         return collector
 
-    own = collect if method in ESTIMATORS else collect_histogram
+    def collect_means(algorithm: Any, graph: Any, target: Any, config: Any, batchwise: bool) -> Any:
+        with mock.patch.dict(algorithm._range_estimator_params, {QuantizerGroup.ACTIVATIONS: None}):
+            return collect(algorithm, graph, target, config, batchwise)
+
+    own = collect_histogram if method not in ESTIMATORS else collect_means if shared else collect
     with mock.patch.object(MinMaxQuantization, "_get_stat_collector", own):
         yield
 
@@ -91,11 +148,11 @@ def quantize(
         received = "a model that was quantized already"
         fix = "pass the model from before it was quantized, or choose precision='float32' to convert it as it is"
         raise ComponentError(received, "a float model: quantizing twice adds up two rounding errors", fix)
-    floating = float_part.find(model)
+    floating, statistics = float_part.find(model), _Statistics()
 
     def quantize_by(method: Method) -> tuple[Any, dict[str, Any]]:
         settings = _settings(model, parameters, method, floating.operations)
-        with _calibrated_by(method):
+        with _calibrated_by(method, shared=True), statistics.shared(method):
             return _quantize(model, feed, settings), settings
 
     def error_of(form: tuple[Any, dict[str, Any]]) -> float:

@@ -15,6 +15,12 @@ from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion.int8_overflow import needs_reduced_range
 from tfopt.errors import ComponentError
 from tfopt.runtimes.openvino_import import openvino as ov
+from tfopt.runtimes.openvino_import import without_telemetry
+
+with without_telemetry():
+    import nncf
+    from nncf.openvino.statistics.aggregator import OVStatisticsAggregator
+    from nncf.quantization.range_estimator import RangeEstimatorParameters
 
 
 def graph_of(folder: Path):
@@ -94,6 +100,34 @@ def test_the_stability_compares_the_mean_ends_of_each_activation_on_both_halves(
     of_x, of_relu = (2 + 2) / (10 + 4), (10 - 8) / 10
     assert stability["largest_difference"] == pytest.approx(of_x)
     assert stability["median_difference"] == pytest.approx((of_x + of_relu) / 2)
+
+
+def test_the_ranges_of_all_methods_are_from_one_pass_and_those_of_nncf(tmp_path, monkeypatch):
+    draw = np.random.default_rng(0)
+    kernel = tf.constant(draw.normal(size=(3, 3, 3, 4)), tf.float32)
+
+    def serve(x):
+        return {"y": tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME"))}
+
+    model = openvino_graph.convert(saved(tmp_path / "model", serve, x=([None, 8, 8, 3], tf.float32)))
+    feed = [{"x": rows[None]} for rows in draw.normal(size=(10, 8, 8, 3)).astype(np.float32)]
+    forms, passes, collect = [], [], OVStatisticsAggregator.collect_statistics
+
+    def count(aggregator, *arguments):
+        passes.append(aggregator)
+        collect(aggregator, *arguments)
+
+    monkeypatch.setattr(OVStatisticsAggregator, "collect_statistics", count)
+    _, settings, *_ = quantization.quantize(model, feed, OpenVINOConversion(), lambda form: forms.append(form) or 0.1)
+    assert len(passes) == 1 and len(forms) == 2
+    for form, estimator in zip(forms, quantization.ESTIMATORS.values(), strict=True):
+        settings["advanced_parameters"].activations_range_estimator_params = estimator or RangeEstimatorParameters()
+        own = nncf.quantize(model.clone(), nncf.Dataset(feed), subset_size=len(feed), **settings)
+        ours, theirs = (
+            [op.get_data() for op in one.get_ops() if op.get_type_name() == "Constant"] for one in (form, own)
+        )
+        assert len(ours) == len(theirs) > 5 and all(map(np.array_equal, ours, theirs))
+    assert len(passes) == 3
 
 
 @pytest.mark.nightly  # daily: the mixes of ONNX and LiteRT

@@ -60,6 +60,7 @@ class Histogram:
         self.counts = np.zeros(BINS, np.int64)
         self.is_exact = False  # True if an operation reads the values that must not be clipped
         self._records, self._mean = 0, np.zeros(2)
+        self._halves: list[Range] = [(math.inf, -math.inf)] * 2  # ends of every other record
 
     def add(self, values: ArrayLike) -> None:
         """Add the values of one record.
@@ -77,6 +78,8 @@ class Histogram:
             raise ComponentError(received, "finite numbers", fix)
         grows = low < self.low or high > self.high
         self.low, self.high = min(low, self.low), max(high, self.high)
+        half = self._halves[self._records % 2]
+        self._halves[self._records % 2] = (min(low, half[0]), max(high, half[1]))
         self._records += 1
         self._mean += (np.array([low, high]) - self._mean) * max(1 / self._records, SLOWEST)
         if grows:
@@ -87,6 +90,11 @@ class Histogram:
         sample = flat[::step]
         bins = np.floor(sample[sample != 0] / np.float32(self.width)).astype(np.int64)
         self.counts += np.bincount(bins - self.first, minlength=BINS)
+
+    @property
+    def halves(self) -> tuple[Range, Range]:
+        """Return the ranges of two disjoint halves of the records, every other record in each; infinite without one."""
+        return self._halves[0], self._halves[1]
 
     def _extend(self) -> None:
         low, high = min(self.low, 0.0), max(self.high, 0.0)
