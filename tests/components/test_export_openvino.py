@@ -27,6 +27,11 @@ def weights_of(folder: Path) -> list[np.ndarray]:
     return [array for array in constants if array.dtype.kind in "fi" and array.size > 70]
 
 
+def run(model, batches) -> np.ndarray:
+    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return np.concatenate([next(iter(compiled([batch]).values())) for batch in batches])
+
+
 def test_the_files_contain_no_local_path(exported_digits, digits_model):
     folder, _ = exported_digits(OPENVINO)
     assert sorted(path.name for path in folder.rglob("*")) == ["Format-Serving", "model.bin", "model.xml"]
@@ -94,6 +99,34 @@ def test_the_stability_compares_the_mean_ends_of_each_activation_on_both_halves(
     of_x, of_relu = (2 + 2) / (10 + 4), (10 - 8) / 10
     assert stability["largest_difference"] == pytest.approx(of_x)
     assert stability["median_difference"] == pytest.approx((of_x + of_relu) / 2)
+
+
+def test_biases_are_corrected_where_that_is_closer_to_the_float_model(tmp_path):
+    """Quantize convolutions of images that are zero at their borders, whose means say little about their values."""
+    draw = np.random.default_rng(0)
+    kernels = [tf.constant(draw.normal(size=(3, 3, *size)) / 3, tf.float32) for size in ((1, 8), (8, 8))]
+    bias = draw.normal(size=8).astype(np.float32)
+
+    def serve(x):
+        return {"y": tf.nn.conv2d(tf.nn.relu(tf.nn.conv2d(x, kernels[0], 2, "SAME") + bias), kernels[1], 2, "SAME")}
+
+    images = np.zeros((40, 1, 16, 16, 1), np.float32)
+    images[..., 5:11, 5:11, :] = draw.random((40, 1, 6, 6, 1))
+    feed = [{"x": image} for image in images]
+    model = openvino_graph.convert(saved(tmp_path / "model", serve, x=([None, 16, 16, 1], tf.float32)))
+    exact = run(model, images)
+    errors, forms = {}, {}
+    for correction in ("none", "fast", "full", "auto"):
+        parameters = OpenVINOConversion(calibration="min_max", bias_correction=correction)
+        form, *_, facts = quantization.quantize(
+            model, feed, parameters, lambda form: float(((run(form, images) - exact) ** 2).mean())
+        )
+        forms[correction], errors[correction] = run(form, images), ((run(form, images) - exact) ** 2).mean()
+    measured = {correction: pytest.approx(errors[correction]) for correction in ("none", "fast")}
+    chosen = min(measured, key=errors.get)
+    assert facts["bias_correction"] == {"chosen": chosen, "error": measured}
+    assert len({errors[correction] for correction in ("none", "fast", "full")}) == 3
+    np.testing.assert_array_equal(forms["auto"], forms[chosen])
 
 
 @pytest.mark.nightly  # daily: the mixes of ONNX and LiteRT
