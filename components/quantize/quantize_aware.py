@@ -42,7 +42,7 @@ def quantize_model(
             assert user  # a module was passed
             keep_float, bits, mix = choose_precisions(keras_model, settings, sensitivities)
             tuner = FineTuner(keras_model, model, user, examples, target, settings, settings.seed)
-            with tuner.distillation(teacher or model, keras_model, settings, is_required=bool(teacher)) as taught:
+            with tuner.distillation(teacher or model, keras_model, settings, is_required=teacher is not None) as taught:
                 trainee, tuned = _fine_tune(keras_model, tuner, settings, keep_float, bits)
             save_as_served(trainee.model, target, model, parent, keras_model)
             if keras_models.is_keras_2(trainee.model):  # the toolkit's layers cannot be loaded from a .keras file
