@@ -34,8 +34,8 @@ class OpenVINOConversion(Conversion, OpenVINOFormat):  # the fields of the last 
         calibration: As in the other exports, but ``auto``, the default, is the better of min_max and moving_average
             (NNCF's ranges) on other records: either can be several times closer to the parent.
         bias_correction: In int8, change biases so that the mean of each channel remains that in float: by an estimate
-            from the means of its inputs (fast), or by running the layers before it in 8 bits (full, the slowest). Either
-            can be worse than none; ``auto`` is the better of none and fast on other records.
+            from the means of its inputs (fast), or by running the layers before it in 8 bits (full). Either can be
+            worse than none; ``auto`` is the better of none and fast on other records.
         max_degradation: In int8, the largest share of held-out records that may change their class, or loss of
             correlation if there are no classes; accuracy on them cannot fall by more. If it is exceeded, the layers
             that cause most of it are left in float32, one after another, until it is met; the figure of that form is
