@@ -162,7 +162,7 @@ def choose_method(
     calibration: Name | Literal["auto"],
     quantize: Callable[[Name], Form],
     measure: Callable[[Form], float],
-    methods: Sequence[Name] = AUTO,  # type: ignore[assignment]
+    methods: Sequence[Name],
 ) -> tuple[Form, Name, ConversionFacts]:
     """Return the quantized form by a method, the method, and metadata for the model card.
 
