@@ -113,9 +113,8 @@ class _Quantization:
         It replaces a tensor for all of its readers, ai-edge-quantizer for each of them; and in 16 bits LiteRT's has no
         list of ops to leave in float.
         """
-        in_16_bits = self.parameters.precision == "int16x8" and (
-            bool(self.floating or self.normalizations) or self.method != "min_max"
-        )
+        has_floats = bool(self.floating or self.normalizations)
+        in_16_bits = self.parameters.precision == "int16x8" and (has_floats or self.method != "min_max")
         by_layer = self.floating.shared or in_16_bits or self.parameters.recipe
         return self.parameters.precision not in ("int4", "auto") and not by_layer
 
