@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from unittest import mock
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.components.export_openvino import float_part, openvino_graph
-from tfopt.components.export_openvino.parameters import OpenVINOConversion
+from tfopt.components.export_openvino.parameters import BiasCorrection, OpenVINOConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.activation_ranges import Histogram, Method, choose_method
 from tfopt.conversion.conversion_facts import ConversionFacts
@@ -46,6 +46,7 @@ with without_telemetry():
 ENDS = (MinMaxTensorStatistic.MIN_STAT, MinMaxTensorStatistic.MAX_STAT)
 # By NNCF itself; None is its default, the mean of the records' ends.
 ESTIMATORS: dict[Method, Any] = {"min_max": RangeEstimatorParametersSet.MINMAX, "moving_average": None}
+CORRECTIONS: tuple[BiasCorrection, ...] = ("none", "fast")  # that ``auto`` compares
 
 
 class _Aggregator(AggregatorBase):  # type: ignore[misc]
@@ -150,16 +151,22 @@ def quantize(
         raise ComponentError(received, "a float model: quantizing twice adds up two rounding errors", fix)
     floating, statistics = float_part.find(model), _Statistics()
 
-    def quantize_by(method: Method) -> tuple[Any, dict[str, Any]]:
-        settings = _settings(model, parameters, method, floating.operations)
+    @cache
+    def quantize_by(method: Method, correction: BiasCorrection) -> tuple[Any, dict[str, Any]]:
+        settings = _settings(model, parameters, method, correction, floating.operations)
         with _calibrated_by(method, shared=True), statistics.shared(method):
             return _quantize(model, feed, settings), settings
 
     def error_of(form: tuple[Any, dict[str, Any]]) -> float:
         return measure_error(form[0])
 
-    (quantized, settings), method, range_facts = choose_method(
-        parameters.calibration, quantize_by, error_of, list(ESTIMATORS)
+    requested = parameters.bias_correction
+    first = CORRECTIONS[0] if requested == "auto" else requested
+    _, method, range_facts = choose_method(
+        parameters.calibration, lambda method: quantize_by(method, first), error_of, list(ESTIMATORS)
+    )
+    (quantized, settings), _, correction_facts = choose_method(
+        requested, partial(quantize_by, method), error_of, CORRECTIONS
     )
     names, activations = _compile_activations(model, quantized)
     halves = calibration.split_halves(feed)
@@ -169,6 +176,7 @@ def quantize(
         "attention": openvino_graph.has_attention(model),
         "reduce_range": is_range_reduced(parameters.reduce_range),
         "stability": stability,
+        "bias_correction": correction_facts["activation_ranges"],
     }
     return quantized, settings, method, facts | range_facts | floating.facts()
 
@@ -185,11 +193,18 @@ def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:
     return quantized
 
 
-def _settings(model: Any, parameters: OpenVINOConversion, method: Method, in_float: Collection[str]) -> dict[str, Any]:
+def _settings(
+    model: Any,
+    parameters: OpenVINOConversion,
+    method: Method,
+    correction: BiasCorrection,
+    in_float: Collection[str],
+) -> dict[str, Any]:
     attention = openvino_graph.has_attention(model)
     preset = parameters.preset if parameters.preset != "auto" else "mixed" if attention else "performance"
     advanced = nncf.AdvancedQuantizationParameters(
-        overflow_fix=OverflowFix.ENABLE if is_range_reduced(parameters.reduce_range) else OverflowFix.DISABLE
+        overflow_fix=OverflowFix.ENABLE if is_range_reduced(parameters.reduce_range) else OverflowFix.DISABLE,
+        disable_bias_correction=correction == "none",
     )
     if estimator := ESTIMATORS.get(method):
         advanced.activations_range_estimator_params = estimator
@@ -197,6 +212,7 @@ def _settings(model: Any, parameters: OpenVINOConversion, method: Method, in_flo
         "preset": nncf.QuantizationPreset[preset.upper()],
         "model_type": nncf.ModelType.TRANSFORMER if attention else None,
         "ignored_scope": nncf.IgnoredScope(names=list(in_float), validate=False) if in_float else None,
+        "fast_bias_correction": correction != "full",
         "advanced_parameters": advanced,
     }
 
@@ -265,6 +281,7 @@ def quantize_within_limit(
             preset=settings["preset"],
             model_type=settings["model_type"],
             ignored_scope=settings["ignored_scope"],
+            fast_bias_correction=settings["fast_bias_correction"],
             advanced_quantization_parameters=settings["advanced_parameters"],
         )
     with OpenVINORuntime(compile_model(controlled), "an int8 form") as child:

@@ -13,7 +13,7 @@ from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite import flatbuffer, float_part, litert_converter, lookup_tables
 from tfopt.components.export_tflite.parameters import BY_LAYER, TFLiteConversion
 from tfopt.conversion import calibration
-from tfopt.conversion.activation_ranges import Histogram, Method, choose_method, select_ranges
+from tfopt.conversion.activation_ranges import AUTO, Histogram, Method, choose_method, select_ranges
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart, count_kinds
 from tfopt.conversion.mixed_precision import limit_degradation
@@ -131,7 +131,7 @@ class _Quantization:
             convert = partial(
                 _quantize_calibrated, self.floats, self.histograms, parameters, self.serving, in_float=in_float
             )
-            content, self.method, range_facts = choose_method(self.method, convert, self.measure_noise)
+            content, self.method, range_facts = choose_method(self.method, convert, self.measure_noise, AUTO)
             self.facts |= range_facts
             if parameters.tolerance is None:
                 smaller = partial(convert, self.method, dense_channels=False)
@@ -174,7 +174,7 @@ class _Quantization:
                 model.replace_ranges(histograms, method)
                 return self.measure_noise(model.quantize())
 
-            _, chosen, range_facts = choose_method(self.method, lambda method: method, measure_ranges)
+            _, chosen, range_facts = choose_method(self.method, lambda method: method, measure_ranges, AUTO)
             model.replace_ranges(histograms, chosen)
             self.facts = range_facts | self.facts
         if parameters.precision in layer_quantization.LOWEST and self.feed:

@@ -10,7 +10,7 @@ from tfopt.artifacts import Examples, SavedModel
 from tfopt.components.quantize_graph.int8_operations import FUSED, Int8Writer
 from tfopt.components.quantize_graph.layers import Layer, Stays, find_layers
 from tfopt.components.quantize_graph.parameters import GraphQuantization
-from tfopt.conversion.activation_ranges import Histogram, Method, choose_method
+from tfopt.conversion.activation_ranges import AUTO, Histogram, Method, choose_method
 from tfopt.conversion.calibration import compare_halves, sample_inputs
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
@@ -108,7 +108,7 @@ def quantize_frozen(
         Int8Writer(own, parts, ranges, reduced=is_range_reduced(parameters.reduce_range)).replace_layers()
         return optimize(replace(folded, graph=own.to_graph_def()), ("strip_unused", "share_equal_nodes"), Report())
 
-    child, _, facts = choose_method(parameters.calibration, quantize_by, measure_error)
+    child, _, facts = choose_method(parameters.calibration, quantize_by, measure_error, AUTO)
     facts["stability"] = compare_halves(histograms.values())
     return child, [layer.kernel.name for layer in layers], stays, facts
 

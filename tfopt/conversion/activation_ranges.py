@@ -35,6 +35,7 @@ from tfopt.value_types import JsonObject
 Method = Literal["min_max", "percentile", "entropy", "mse", "moving_average"]
 Range = tuple[float, float]
 Form = TypeVar("Form")
+Name = TypeVar("Name", bound=str)
 
 AUTO: tuple[Method, ...] = ("min_max", "moving_average", "percentile")  # that `choose_method` compares
 BINS = 4096
@@ -166,11 +167,11 @@ class Histogram:
 
 
 def choose_method(
-    calibration: Method | Literal["auto"],
-    quantize: Callable[[Method], Form],
+    calibration: Name | Literal["auto"],
+    quantize: Callable[[Name], Form],
     measure: Callable[[Form], float],
-    methods: Sequence[Method] = AUTO,
-) -> tuple[Form, Method, ConversionFacts]:
+    methods: Sequence[Name],
+) -> tuple[Form, Name, ConversionFacts]:
     """Return the quantized form by a method, the method, and metadata for the model card.
 
     ``auto`` makes one by each of the ``methods``, and returns the one with the least error; ``measure`` returns it for

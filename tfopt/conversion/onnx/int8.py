@@ -20,7 +20,7 @@ from onnxruntime.quantization.calibrate import TensorsData, create_calibrator, s
 from onnxruntime.quantization.quant_utils import QUANT_INPUT_SUFFIX
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from tfopt.conversion.activation_ranges import Histogram, Method, choose_method, select_ranges
+from tfopt.conversion.activation_ranges import AUTO, Histogram, Method, choose_method, select_ranges
 from tfopt.conversion.calibration import compare_halves
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.mixed_precision import ERROR_RECORDS, Layer, MixedModel, compare_tensors
@@ -100,7 +100,7 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
             self._store_ranges(method)
             return measure_error(self.quantize(dict.fromkeys(self._matrices, "int8")))
 
-        _, chosen, facts = choose_method(method, lambda method: method, measure)
+        _, chosen, facts = choose_method(method, lambda method: method, measure, AUTO)
         self._store_ranges(chosen)
         return facts
 
