@@ -154,7 +154,9 @@ def quantize(
     @cache
     def quantize_by(method: Method, correction: BiasCorrection) -> tuple[Any, dict[str, Any]]:
         settings = _settings(model, parameters, method, correction, floating.operations)
-        with _calibrated_by(method, shared=True), statistics.shared(method):
+        is_shared = method in ESTIMATORS
+        sharing = statistics.shared(method) if is_shared else contextlib.nullcontext()
+        with _calibrated_by(method, shared=is_shared), sharing:
             return _quantize(model, feed, settings), settings
 
     def error_of(form: tuple[Any, dict[str, Any]]) -> float:

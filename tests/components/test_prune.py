@@ -148,8 +148,8 @@ def test_a_teacher_is_learned_from_instead_of_the_labels(pattern, parent, digits
     teacher = keras_models.load(parent)
     teacher.get_layer("digit").set_weights([np.roll(w, 1, -1) for w in teacher.get_layer("digit").get_weights()])
     keras_models.save(teacher, tmp_path / "teacher")
-    given = {"teacher": tmp_path / "teacher", "alpha": 1.0, "temperature": 1.0}
-    options = given | {"pattern": pattern, "sparsity": 0.3, "multiple": 1, "schedule": "constant"}
+    guidance = {"teacher": tmp_path / "teacher", "alpha": 1.0, "temperature": 1.0}
+    options = guidance | {"pattern": pattern, "sparsity": 0.3, "multiple": 1, "schedule": "constant"}
     tuned = {"epochs": 1, "batch_size": 8, "learning_rate": 0.01}  # the labels of ``eval`` would choose the first epoch
     module = parent.path.parent / "module.py"
     out = prune(parent, tmp_path / "out", digits_examples, module, **options, **tuned)["pruned"]
