@@ -182,8 +182,8 @@ class SessionRuntime(Runtime):
         if saver.restore_op_name and variables.exists():
             self._session.run(saver.restore_op_name, {saver.filename_tensor_name: str(variables / "variables")})
         files = {item.tensor_info.name: str(folder / "assets" / item.filename) for item in asset_files(meta_graph)}
-        kept = {node.name for node in meta_graph.graph_def.node}
-        files = {name: file for name, file in files.items() if node_of(name) in kept}
+        remaining = {node.name for node in meta_graph.graph_def.node}
+        files = {name: file for name, file in files.items() if node_of(name) in remaining}
         for node in init_ops(meta_graph):
             self._session.run(node, files)
 
@@ -296,9 +296,9 @@ def _keep_called(meta_graph: Any, signature: str) -> tuple[set[str], set[str]]:
 
     called = reach([node_of(info.name) for info in (*ends.inputs.values(), *ends.outputs.values())], following)
     loading = [name for name in (saver.restore_op_name, saver.filename_tensor_name, *init_ops(meta_graph)) if name]
-    kept = called | reach(map(node_of, loading), following)
-    variables = {node.name for node in graph.node if node.op == "VarHandleOp" and node.name in kept}
-    for index in reversed([index for index, node in enumerate(graph.node) if node.name not in kept]):
+    remaining = called | reach(map(node_of, loading), following)
+    variables = {node.name for node in graph.node if node.op == "VarHandleOp" and node.name in remaining}
+    for index in reversed([index for index, node in enumerate(graph.node) if node.name not in remaining]):
         del graph.node[index]
     if not graph.library.gradient:
         prune_functions(graph)
