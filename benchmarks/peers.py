@@ -2,20 +2,19 @@
 
     pip install --no-deps --target PACKAGES onnx-ir sympy mpmath       # for ONNX Runtime's 4 bits
     PYTHONPATH=PACKAGES python benchmarks/peers.py --folder F --json F/peers.json    # ten models, quiet machine; hours
-    python benchmarks/peers.py --models MobileNetV2 --side 96 --threads 1 --seconds 2  # a short run, in minutes
+    python benchmarks/peers.py --models "two inputs" --threads 1 --seconds 2    # a short run, in minutes
     python benchmarks/peers.py --models LSTM --folder F --only-make    # the files alone, to measure them later
 
 The models are in peer_models.py, the peers and their settings in candidates.py: TensorFlow with oneDNN and XLA,
 tf.lite, ai-edge-quantizer, tf2onnx, ONNX Runtime's quantizer, OpenVINO, NNCF and TFMOT. tfopt makes the candidates of
-`pipelines/optimize.py` and, of trained networks, those with fewer channels of `pipelines/shrink.py`; of the peers TFMOT
-trains, too, and none removes channels. All calibrate on the same records, and run in tfopt's runtimes with equal
+`pipelines/optimize.py` and those with fewer channels of `pipelines/shrink.py`; of the peers TFMOT trains, too, and none
+removes channels. All calibrate on the same records, and run in tfopt's runtimes with equal
 numbers of threads.
 
 A file has equal quality if the pessimistic bound of its accuracy on the split ``test`` (all files of a model together)
-is at most 1 % below the float model's; for the backbones with random weights, if at most 10 % of the records change
-their class, which is no bound. In a first measurement tfopt and each peer select their fastest file of equal quality;
-these are measured again in turns, so that a lucky measurement selects nothing. A peer without such a file leaves its
-user with the SavedModel, and counts as that.
+is at most 1 % below the float model's. In a first measurement tfopt and each peer select their fastest file of equal
+quality; these are measured again in turns, so that a lucky measurement selects nothing. A peer without such a file
+leaves its user with the SavedModel, and counts as that.
 
 Goals: no row in which tfopt's selection is significantly slower than the fastest peer; 2.2 times the geometric mean of
 the best single peer; the smallest int8 file within 3 % of the peers' smallest one; a mix of 4 and 8 bits 1.5 times
@@ -37,7 +36,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 from candidates import MIX, NARROW, PEERS, convert_with_peers, make_candidates
-from peer_models import BACKBONES, MODELS, write_model
+from peer_models import NETWORKS, write_model
 from stored_results import load_results, save_results
 
 from tfopt.artifacts import Benchmark, Evaluation, Model
@@ -47,7 +46,7 @@ from tfopt.processes.preloaded_processes import preloading
 
 PLAIN, GOAL, EFFECT, SIZE_GOAL, MIX_GOAL, LARGEST = "SavedModel", 2.2, 0.03, 1.03, 1.5, 4
 LARGER = 1.2  # than a file of tfopt: the bits are not equal
-QUALITY, QUALITY_OF_BACKBONES = "quality max_degradation 1%", "quality max_degradation 10%"
+QUALITY = "quality max_degradation 1%"
 BITS = {  # a file of tfopt, and those of peers with as many bits in the same runtime, in 4 bits in any
     "tflite int8": ("ai-edge-quantizer: int8", "tf.lite: int8"),
     "onnx int8": ("onnxruntime: int8",),
@@ -62,10 +61,9 @@ Measurements = dict[str, Row]  # by file: its row of benchmark.json, with the me
 def main() -> None:
     """Measure every model that has no result yet, and print the tables and the goals."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="*", default=MODELS, choices=MODELS)
+    parser.add_argument("--models", nargs="*", default=NETWORKS, choices=NETWORKS)
     parser.add_argument("--batches", nargs="*", default=["1", "32"])
     parser.add_argument("--threads", nargs="*", type=int, default=[2])
-    parser.add_argument("--side", type=int, help="height and width of the images of backbones, instead of 224")
     parser.add_argument("--seconds", type=float, default=4.0, help="for each file, over all batch sizes")
     parser.add_argument("--rounds", type=int, default=8, help="number of processes for each file in that time")
     parser.add_argument("--folder", type=Path, help="store the files of each model there, and reuse them")
@@ -74,7 +72,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.rounds < FEWEST_ROUNDS:
         parser.error(f"--rounds {options.rounds}: an interval needs at least {FEWEST_ROUNDS}")
-    settings = {name: getattr(options, name) for name in ("batches", "threads", "side", "seconds", "rounds")}
+    settings = {name: getattr(options, name) for name in ("batches", "threads", "seconds", "rounds")}
     result = load_results(options.json, settings, "models")
     for name in options.models:
         if name not in {model["model"] for model in result["models"]}:
@@ -90,7 +88,7 @@ def main() -> None:
 
 def compare_model(name: str, folder: Path, options: argparse.Namespace) -> Row:
     """Make, evaluate and measure all files of a model; return its files, errors, and a row for each setting."""
-    content = make_files(name, folder, options.side)
+    content = make_files(name, folder)
     files: dict[str, Row] = content["files"]
     model = {"model": name, **content, "rows": []}
     equal = [file for file, facts in files.items() if not facts["missed"]]
@@ -107,26 +105,26 @@ def compare_model(name: str, folder: Path, options: argparse.Namespace) -> Row:
     return model
 
 
-def make_files(name: str, folder: Path, side: int | None) -> Row:
+def make_files(name: str, folder: Path) -> Row:
     """Make and evaluate the files of a model, or read what an earlier run stored about them."""
     stored, made = folder / "files.json", folder / "made.json"
     if not stored.exists():
         with capture_library_logs(), preloading(is_run=True, will_fork=True):
             if not made.exists():
-                write_model(name, folder, side)
+                write_model(name, folder)
                 peers, errors = convert_with_peers(name, folder)
                 candidates, refusals = make_candidates(name, folder)
                 paths = {file: str(path) for file, path in (peers | candidates).items()}
                 save_results(made, {"files": paths, "errors": errors | refusals})
             content = json.loads(made.read_text())
             files = {file: Path(path) for file, path in content["files"].items()}
-            content |= evaluate_files(folder, files, name in BACKBONES)
+            content |= evaluate_files(folder, files)
         save_results(stored, content)
     result: Row = json.loads(stored.read_text())
     return result
 
 
-def evaluate_files(folder: Path, files: dict[str, Path], is_random: bool) -> Row:
+def evaluate_files(folder: Path, files: dict[str, Path]) -> Row:
     """Return the path, bytes, quality and loss of each file, and why its quality is not equal."""
     from tfopt.measurement.goals import read_goals, resolve_goals
     from tfopt.measurement.model_measurements import ModelMeasurements, main_metric
@@ -136,11 +134,11 @@ def evaluate_files(folder: Path, files: dict[str, Path], is_random: bool) -> Row
     for row in report.models[1:]:
         measured.append(ModelMeasurements(row.name, row.digest, row.format, row, None, measured[0]))
     quality = main_metric(report)
-    (goal,) = resolve_goals(read_goals([QUALITY_OF_BACKBONES if is_random else QUALITY]), quality, measured[0].metrics)
+    (goal,) = resolve_goals(read_goals([QUALITY]), quality, measured[0].metrics)
     counts = {"examples": report.counts.evaluated, "candidates": report.interval.candidates}
     facts: dict[str, Row] = {}
     for name, path, model in zip((PLAIN, *files), (folder / "plain", *files.values()), measured, strict=True):
-        failure = None if name == PLAIN else model.error or goal.failure(model, proven=not is_random, **counts)
+        failure = None if name == PLAIN else model.error or goal.failure(model, proven=True, **counts)
         values = {"quality": model.value(quality), "loss": model.value("log_loss")} if not model.error else {}
         facts[name] = {"path": str(path), "bytes": Model(path).sizes()["raw"], "missed": failure, **values}
     return {"quality": quality, "files": facts, "bits": list(compare_bits(folder, facts))}

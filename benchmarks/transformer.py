@@ -36,11 +36,15 @@ def build_transformer(width: int, *, library: str, masked: bool, approximate: bo
     keras = importlib.import_module(library)
     layers = keras.layers
     keras.utils.set_random_seed(0)
+
+    def approximate_gelu(values: Any) -> Any:
+        return keras.activations.gelu(values, approximate=True)
+
     ids = layers.Input((LENGTH,), dtype="int32", name="ids")
     flow = layers.Embedding(WORDS, width, mask_zero=masked)(ids)
     for _ in range(4):
         flow = layers.LayerNormalization()(flow + layers.MultiHeadAttention(4, width // 4)(flow, flow))
         wide = layers.Dense(4 * width)(flow)
-        wide = layers.Activation(lambda values: keras.activations.gelu(values, approximate=approximate))(wide)
+        wide = layers.Activation(approximate_gelu if approximate else "gelu")(wide)
         flow = layers.LayerNormalization()(flow + layers.Dense(width)(wide))
     return keras.Model(ids, layers.Dense(classes)(layers.GlobalAveragePooling1D()(flow)))

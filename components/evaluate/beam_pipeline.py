@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import apache_beam as beam
@@ -38,8 +38,12 @@ def evaluate_models(
     settings: Settings,
     target: str,
     module: PythonModule | None = None,
+    crashed: Mapping[int, str] | None = None,
 ) -> EvaluationReport:
-    """Evaluate all models and return the report; workers write intermediate files to the folder ``target``."""
+    """Evaluate all models and return the report; workers write intermediate files to the folder ``target``.
+
+    ``crashed`` are the numbers of models that are not run, because they end the process, with the reason.
+    """
     settings = replace(settings, split=records.choose_split(examples, settings.split))
     files = records.split_files(examples, settings.split)
     metrics = load_metrics(settings.metrics, module)
@@ -53,6 +57,7 @@ def evaluate_models(
     loaded = runtimes.load(local[0])
     try:
         plan, position, first = make_plan(settings, local, [model.uri for model in models], loaded, files, metrics)
+        plan = replace(plan, crashed=crashed or {})
     except BaseException:
         loaded.close()
         raise

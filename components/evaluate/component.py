@@ -1,17 +1,20 @@
+import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tfopt.artifacts import Evaluation, Examples, Model, PythonModule
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.data import beam_runner
+from tfopt.errors import AttemptError
 from tfopt.processes.isolation import limits_of_children
 from tfopt.processes.subprocess_call import run_isolated
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import is_remote, upload
 from tfopt.training.compute.device_memory import gpu_count
+
+log = logging.getLogger(__name__)
 
 LARGE = 64 << 20  # bytes of all models together
 
@@ -72,12 +75,11 @@ def evaluate(
     """
     local = [model for model in (baseline, *candidates) if not is_remote(model.uri)]
     size = sum(file.stat().st_size for model in local for file in model.payload())
-    arguments = (baseline, candidates, examples, settings, evaluation.uri, module)
-    call = (_evaluate, beam_runner.current_arguments(), *arguments)
+    call = (beam_runner.current_arguments(), (examples, settings, evaluation.uri, module), baseline, candidates)
     # The memory of large models, and of a GPU, ends with their process, and that of models which are not trusted can be
     # limited. For others, importing Beam there would take too long.
     has_own = size > LARGE or gpu_count() > 0 or limits_of_children() is not None
-    report = run_isolated(*call, doing="evaluating the models") if has_own else _evaluate(*call[1:])
+    report = _evaluate_isolated(*call) if has_own else _evaluate(*call)
     if is_remote(evaluation.uri):
         with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
             Evaluation(folder).write(report)
@@ -90,8 +92,43 @@ def evaluate(
     }
 
 
-def _evaluate(beam_arguments: Sequence[str], *arguments: Any) -> EvaluationReport:
+def _evaluate_isolated(
+    beam_arguments: Sequence[str],
+    fixed: tuple[Examples, Settings, str, PythonModule | None],
+    baseline: Model,
+    candidates: list[Model],
+) -> EvaluationReport:
+    """Evaluate in a process of its own; a candidate that ends it has the reason as its error.
+
+    Raises:
+        AttemptError: If the process ends without these candidates, too.
+    """
+
+    def run(some: list[Model], crashed: Mapping[int, str] | None = None) -> EvaluationReport:
+        call = (beam_arguments, fixed, baseline, some, crashed)
+        return run_isolated(_evaluate, *call, doing="evaluating the models")
+
+    try:
+        return run(candidates)
+    except AttemptError as error:
+        log.warning("%s; evaluating each candidate by itself", error.received.splitlines()[0])
+    crashed: dict[int, str] = {}
+    for number, candidate in enumerate(candidates, 1):
+        try:
+            run([candidate])
+        except AttemptError as error:
+            crashed[number] = error.received.splitlines()[0]
+    return run(candidates, crashed)
+
+
+def _evaluate(
+    beam_arguments: Sequence[str],
+    fixed: tuple[Examples, Settings, str, PythonModule | None],
+    baseline: Model,
+    candidates: list[Model],
+    crashed: Mapping[int, str] | None = None,
+) -> EvaluationReport:
     from tfopt.components.evaluate.beam_pipeline import evaluate_models  # imports Apache Beam
 
     with beam_runner.runner_arguments(beam_arguments):  # another process does not know them
-        return evaluate_models(*arguments)
+        return evaluate_models(baseline, candidates, *fixed, crashed=crashed)

@@ -29,13 +29,15 @@ from tfopt.storage.remote_files import local_copy
 class LoadedModel:
     """A loaded model, or the reason why it cannot be loaded."""
 
-    def __init__(self, uri: str, plan: Plan, runtime: Runtime | None = None) -> None:
-        """Load the model unless it is loaded already; a failure is stored, not raised."""
+    def __init__(self, uri: str, plan: Plan, runtime: Runtime | None = None, failure: str = "") -> None:
+        """Load the model unless it is loaded already or has a failure; a new failure is stored, not raised."""
         self.runtime = runtime  # None if it failed or is closed
         self.inputs: dict[str, TensorSpec] = {}  # what the model requires; under `RECORDS` an input that it parses
         # Predictions for batches that the model was run on before, or why it failed there.
         self.stored: dict[Position, NDArray[Any] | Exception] = {}
-        self.output, self.failure = plan.output, ""
+        self.output, self.failure = plan.output, failure
+        if failure:
+            return
         try:
             runtime = self.runtime = runtime or runtimes.load(Model(local_copy(uri)), signature=plan.signature)
             runtime.inputs = match_features(runtime.inputs, plan.features, plan.settings.label)
@@ -102,7 +104,7 @@ class ModelPool:
     @contextlib.contextmanager
     def borrow(self, plan: Plan) -> Iterator[list[LoadedModel]]:
         """Yield the loaded models of a plan for one caller."""
-        key = (plan.models, plan.signature, plan.output)
+        key = (plan.models, plan.signature, plan.output, tuple(plan.crashed))
         self.clear(but=key)
         with self._lock:
             models = self._free.pop()[1] if self._free else self._load(plan, range(len(plan.models)))
@@ -133,7 +135,11 @@ class ModelPool:
         loaded = []
         if self._offered and group[0] == 0:
             loaded, self._offered = [self._offered], None
-        return loaded + [LoadedModel(plan.models[number][0], plan) for number in group[len(loaded) :]]
+        crashed = plan.crashed
+        others = group[len(loaded) :]
+        return loaded + [
+            LoadedModel(plan.models[number][0], plan, failure=crashed.get(number, "")) for number in others
+        ]
 
     def clear(self, but: Any = None) -> None:
         """Release the models of all plans, or of all but one."""

@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class Plan:
     stored_batches: int  # batches whose predictions are stored if there are several groups
     calibrated: tuple[frozenset[str], ...]  # identifiers of the records that each model was calibrated on
     constant: NDArray[np.float64] | None = None  # output of the constant model, [width]; None without one
+    crashed: Mapping[int, str] = field(default_factory=dict)  # why models are not run that end their process
 
     @property
     def rows(self) -> int:

@@ -52,18 +52,22 @@ def describe(content: bytes) -> FlatbufferFacts:
 
 
 def share_vectors(content: bytes) -> bytes:
-    """Return the same file with each vector stored once, if that is smaller.
+    """Return the same file with each vector stored once, and all constants inside, if that is smaller.
 
     Every channel of a kernel and of a bias has a zero point of 8 bytes, which is 0: all kernels of as many channels can
     refer to the same ones.
     """
     if len(content) > MAX_BYTES:
         return content
+    file = schema.ModelT.InitFromPackedBuf(content, 0)
+    outside = [buffer for buffer in file.buffers if buffer.offset > 1]
+    for buffer in outside:  # as ai-edge-quantizer writes constants of over 256 kB
+        buffer.data = np.frombuffer(content, np.uint8, buffer.size, buffer.offset)
+        buffer.offset = buffer.size = 0
     builder = _SharingBuilder(len(content))
-    root = schema.ModelT.InitFromPackedBuf(content, 0).Pack(builder)
-    builder.Finish(root, file_identifier=b"TFL3")
+    builder.Finish(file.Pack(builder), file_identifier=b"TFL3")
     shared = bytes(builder.Output())
-    return shared if len(shared) < len(content) else content
+    return shared if outside or len(shared) < len(content) else content
 
 
 class _SharingBuilder(schema.flatbuffers.Builder):  # type: ignore[misc]  # the package that LiteRT installs

@@ -21,6 +21,7 @@ ROUNDINGS = {"FLOOR", "CEIL", "ROUND", "FLOOR_DIV", "FLOOR_MOD"}
 EXACT = COMPARISONS | ROUNDINGS | {"ONE_HOT", "ARG_MAX", "ARG_MIN", "TOPK_V2", "UNIQUE", "WHERE"}
 SCALING = ("ADD", "SUB", "MUL", "DIV")
 FIXED = {"SOFTMAX", "LOGISTIC", "TANH", "L2_NORMALIZATION"}  # LiteRT's 8-bit kernels have a range up to 1 for results
+DEVIATIONS, SQUARES = {"SQRT", "RSQRT"}, {"SQUARED_DIFFERENCE", "SQUARE"}
 MOVES = {"RESHAPE", "TRANSPOSE", "SQUEEZE", "EXPAND_DIMS", "SLICE", "STRIDED_SLICE", "SPLIT", "GATHER", "TILE"}
 SCALES_APART = 100  # of weights, from which on 8 bits of a common scale lose the smaller inputs
 FLOATS = (schema.TensorType.FLOAT32, schema.TensorType.FLOAT16, schema.TensorType.FLOAT64)
@@ -85,6 +86,42 @@ def find_last_activations(content: bytes) -> list[str]:
     readers = [op for op in producers.values() if kinds[op.opcodeIndex] == "SHAPE" and op.inputs[0] in results]
     outputs = [*results, *(op.outputs[0] for op in readers)]
     return sorted({graph.tensors[index].name.decode() for index in outputs})
+
+
+def find_normalizations(content: bytes) -> list[str]:
+    """Return the ops that divide values by their own deviation, and those that scale and shift the results.
+
+    The variance is a mean of squares, whose range is the square of that of the values: in 8 bits most are zeros.
+    """
+    file = schema.ModelT.InitFromPackedBuf(content, 0)
+    graph, kinds = file.subgraphs[0], [flatbuffer.op_name(code) for code in file.operatorCodes]
+    operators = [op for op in graph.operators if _count(op.outputs) and _count(op.inputs)]
+    producers = {index: op for op in operators for index in op.outputs}
+    operations: dict[int, Any] = {}
+    normalized = {op.outputs[0] for op in operators if kinds[op.opcodeIndex] == "FILL"}
+    for root in (op for op in operators if kinds[op.opcodeIndex] in DEVIATIONS):
+        chain, op = [root], producers.get(root.inputs[0])
+        while op is not None and kinds[op.opcodeIndex] in (*SCALING, "MEAN") and not _is_square(op, kinds):
+            chain.append(op)  # the sum with epsilon, and the mean of squares
+            op = next((producers[index] for index in op.inputs if index in producers), None)
+        if op is None or not _is_square(op, kinds) or all(kinds[other.opcodeIndex] != "MEAN" for other in chain):
+            continue
+        means = [producers[index] for index in op.inputs if index in producers]
+        means += [producers[index] for other in means for index in other.inputs if index in producers]
+        chain += [op, *(other for other in means if kinds[other.opcodeIndex] in ("MEAN", "SUB"))]
+        operations |= {other.outputs[0]: other for other in chain}
+        normalized.update(index for other in chain for index in other.inputs)
+    for op in operators:  # in the order of the computation
+        others = [index for index in op.inputs if index not in operations and _stored(file, index) is None]
+        is_linear = kinds[op.opcodeIndex] in (*SCALING, "NEG")
+        if is_linear and operations.keys() & set(op.inputs) and normalized.issuperset(others):
+            operations[op.outputs[0]] = op
+    return [graph.tensors[index].name.decode() for index in operations]
+
+
+def _is_square(op: Any, kinds: list[str]) -> bool:
+    kind = kinds[op.opcodeIndex]
+    return kind in SQUARES or (kind == "MUL" and op.inputs[0] == op.inputs[1])
 
 
 def _with_one_hots(floating: FloatPart, operations: list[Operation]) -> FloatPart:

@@ -70,6 +70,7 @@ class _Quantization:
     facts: ConversionFacts = field(default_factory=ConversionFacts)
     floating: FloatPart = field(default_factory=FloatPart)
     last_activations: Sequence[str] = ()
+    normalizations: Sequence[str] = ()
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
     @property
@@ -99,6 +100,8 @@ class _Quantization:
         else:
             self.floats = litert_converter.convert_float(self.serving, self.parameters)
         self.facts, self.floating, self.histograms = _inspect(self.floats, self.parameters, self.feed)
+        if not self.parameters.integer_io:
+            self.normalizations = float_part.find_normalizations(self.floats)
         if self.parameters.precision == "int8" and not self.parameters.integer_io:
             self.last_activations = float_part.find_last_activations(self.floats)
         if not self.histograms:
@@ -110,7 +113,8 @@ class _Quantization:
         It replaces a tensor for all of its readers, ai-edge-quantizer for each of them; and in 16 bits LiteRT's has no
         list of ops to leave in float.
         """
-        in_16_bits = self.parameters.precision == "int16x8" and (bool(self.floating) or self.method != "min_max")
+        has_floats = bool(self.floating or self.normalizations)
+        in_16_bits = self.parameters.precision == "int16x8" and (has_floats or self.method != "min_max")
         by_layer = self.floating.shared or in_16_bits or self.parameters.recipe
         return self.parameters.precision not in ("int4", "auto") and not by_layer
 
@@ -118,7 +122,7 @@ class _Quantization:
         """Quantize by LiteRT's converter; None if the degradation is too large, but layers can stay in float."""
         parameters, limit = self.parameters, self.parameters.max_degradation
         if self.in_parts:
-            in_float = [*self.floating.operations, *self.last_activations]
+            in_float = [*self.floating.operations, *self.normalizations, *self.last_activations]
             convert = partial(
                 _quantize_calibrated, self.floats, self.histograms, parameters, self.serving, in_float=in_float
             )
@@ -155,7 +159,7 @@ class _Quantization:
         model = layer_quantization.QuantizableModel(floats, parameters.precision, self.feed, integer_io=integer_io)
         rules = parameters.rules()
         model.check(rules)
-        in_float = dict.fromkeys([*self.floating.operations, *self.last_activations], "float32")
+        in_float = dict.fromkeys([*self.floating.operations, *self.normalizations, *self.last_activations], "float32")
         model.rules = [*layer_quantization.layer_rules(in_float), *rules]
         if self.calibrated and histograms:
             if self.in_parts:  # the names of tensors differ in part

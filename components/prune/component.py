@@ -37,9 +37,9 @@ def prune(
     The pattern ``channel`` removes channels physically: the model becomes a smaller dense one, which every runtime runs
     faster. Channels that depend on each other (in residual sums, gates, depthwise convolutions, a Flatten before a
     Dense) are removed together. Channels of LSTM, GRU and SimpleRNN are their units, also in Bidirectional, and those
-    of MultiHeadAttention its heads; for up to eight heads, pass a smaller ``multiple``. Layers that are not supported
-    keep all of their channels, and the report contains the reason. Sequential, Functional and nested models of both
-    Keras versions are supported; inputs and outputs never change.
+    of MultiHeadAttention its heads. Layers that are not supported keep all of their channels, and the report contains
+    the reason. Sequential, Functional and nested models of both Keras versions are supported; inputs and outputs never
+    change.
 
     The model card contains, under ``report``, the zeros of each layer, its bytes raw and gzipped, and which runtime is
     faster with these zeros or why none is. The differences of the outputs are under ``verified``. For most runtimes,

@@ -65,7 +65,8 @@ class PruningSettings:
         checkpoints: For latency in global scope: a folder that outlives the step (a mounted volume, or an address such
             as ``gs://BUCKET/FOLDER``) where each measured latency is saved. They are reused for a model with the same
             layers, whatever its weights, on a machine with the same CPU and versions. When not given, nothing is saved.
-        multiple: For channel: numbers of channels are multiples of this; groups that are not larger do not change.
+        multiple: For channel: numbers of channels are multiples of this; groups that are not larger do not change. A
+            head of attention counts as many channels as its values have.
         schedule: Sparsity during fine-tuning: constant from the first step, or polynomial growth in the first half.
         layers: Names of the layers to prune; * matches any letters. When empty: every layer with a kernel.
     """

@@ -423,3 +423,34 @@ def test_large_models_and_those_on_a_gpu_are_evaluated_in_a_process_of_their_own
                 patch.setattr(component, name, value)
                 fork = evaluate(**inputs, evaluation=tmp_path / name)["evaluation"].load()
             assert [model.metrics for model in fork.models] == [model.metrics for model in here.models]
+
+
+def abort_in_16_bits(folder):
+    """Write a LiteRT file that ends its process in its first call: a norm of zeros has a scale of zero."""
+    import tensorflow as tf
+    import tf_keras
+
+    image = tf_keras.Input((8, 8, 1), name="image")
+    flow = tf_keras.layers.LayerNormalization()(tf_keras.layers.Reshape((8, 8))(image))
+    flow = tf_keras.layers.Dense(10, "softmax", name="digit")(tf_keras.layers.Flatten()(flow))
+    converter = tf.lite.TFLiteConverter.from_keras_model(tf_keras.Model(image, flow))
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    draw = np.random.default_rng(0)
+    converter.representative_dataset = lambda: ([draw.random((1, 8, 8, 1), np.float32)] for _ in range(8))
+    kinds = tf.lite.OpsSet
+    converter.target_spec.supported_ops = [kinds.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8]
+    (folder / "aborts.tflite").write_bytes(converter.convert())
+    return folder / "aborts.tflite"
+
+
+@pytest.mark.nightly
+def test_a_candidate_that_ends_the_process_is_a_row_with_the_reason(
+    digits_model, digits_lite, digits_examples, tmp_path
+):
+    candidates = [abort_in_16_bits(tmp_path), digits_lite]
+    inputs = {"baseline": digits_model, "examples": digits_examples, "label": "label"}
+    with preloading(is_run=True):
+        report = evaluate(candidates=candidates, evaluation=tmp_path / "all", **inputs)["evaluation"].load()
+    baseline, aborted, lite = report.models
+    assert "the process was killed by SIGABRT" in aborted.error and not aborted.metrics
+    assert not baseline.error and not lite.error and lite.metrics["accuracy"].value > 0.9

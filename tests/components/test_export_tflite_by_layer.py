@@ -10,7 +10,7 @@ import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from keras import layers
 
-from tests.components.exporters import TFLITE, run
+from tests.components.exporters import TFLITE, run, write_split
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt import keras_models, runtimes
@@ -277,6 +277,22 @@ def test_zero_points_are_stored_once_and_constants_are_aligned(precision, wide, 
             assert contents[0].index(one.data.tobytes()) % 16 == 0
     # In int8 a bias has as many zero points as its kernel. Kernels of other numbers of channels have their own.
     assert len(contents[0]) < len(contents[1]) - {"int8": 7 * (128 + 64 + 10)}.get(precision, 0)
+
+
+@pytest.mark.parametrize("precision", ["int4", "auto"])
+def test_constants_of_over_256_kb_are_quantized(precision, tmp_path):
+    keras.utils.set_random_seed(0)
+    x = keras.Input((600,), name="x")
+    flow = keras.layers.Dense(10, name="y")(keras.layers.Dense(1000, "tanh")(x))
+    keras_models.save(keras.Model(x, flow), tmp_path / "model")
+    rows = np.random.default_rng(0).normal(size=(80, 600)).astype(np.float32)
+    examples = write_split(tmp_path / "examples", {"x": rows})
+    write_split(examples, {"x": rows}, "eval")
+    limit = {"max_degradation": 0.5} if precision == "auto" else {}
+    facts = TFLITE.export(tmp_path / "model", examples, tmp_path / "out", precision, **limit)
+    assert (tmp_path / "out/Format-Serving/tflite").stat().st_size < 320_000 < facts["ops"]["constant_bytes"] + 20_000
+    expected, received = (run(Model(tmp_path / name), {"x": rows})["y"] for name in ("model", "out"))
+    assert np.corrcoef(expected.ravel(), received.ravel())[0, 1] > 0.95
 
 
 def test_zeros_are_stored_sparsely(wide, digits_examples, tmp_path):

@@ -105,6 +105,20 @@ def test_costs_of_units_and_heads_match_a_calculation_by_hand():
     assert cost.flops == 2 * (5 * (bidirectional + gru_kernels + heads) + 6 * 3)
 
 
+@pytest.mark.parametrize(("size", "heads"), [(16, [8, 7, 6, 5, 4, 3, 2, 1]), (4, [8, 6, 4, 2])])
+def test_a_head_counts_as_the_channels_of_its_values(size, heads):
+    model = text_model(
+        "keras",
+        lambda layers, flow: layers.GlobalAveragePooling1D()(
+            layers.MultiHeadAttention(8, 2, value_dim=size, name="heads")(flow, flow)
+        ),
+    )
+    (group,) = (group for group in find_groups(follow_channels(model)) if group.makers == ("heads",) and group.size > 1)
+    assert group.widths(8) == heads
+    smaller = remove_channels(model, PruningSettings(0.4, layers=("heads",))).model
+    assert smaller.get_layer("heads").num_heads in heads[1:]
+
+
 def test_the_least_important_units_and_heads_are_removed():
     def body(layers, flow):
         flow = layers.LSTM(16, name="lstm", **SEVERAL)(flow)
@@ -238,3 +252,18 @@ def test_files_of_a_pruned_network_agree_with_its_saved_model(library, tmp_path)
         with runtimes.load(next(iter(exported.values()))) as runtime:
             (received,) = runtime.run(batch).values()
         np.testing.assert_allclose(received, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_units_before_a_function_that_only_the_saved_model_has_stay(tmp_path):
+    import tf_keras
+    from tf_keras import layers
+
+    flow = x = layers.Input((8,), name="x")
+    for units in (16, 24):
+        flow = layers.Dense(units)(flow)
+        flow = layers.Activation((lambda values: values * 2) if units == 24 else "relu")(flow)
+    tf_keras.Model(x, layers.Dense(2)(flow)).save(str(tmp_path / "model"), save_format="tf")
+    removal = remove_channels(tf_keras.models.load_model(str(tmp_path / "model")), PruningSettings(0.1))
+    assert [layer.units for layer in removal.model.layers if hasattr(layer, "units")] == [8, 24, 2]
+    (reason,) = {group.frozen for group in find_groups(follow_channels(removal.parent)) if group.makers == ("dense_1",)}
+    assert "its function is only in the SavedModel" in reason

@@ -34,6 +34,7 @@ from tfopt.runtimes import Runtime
 from tfopt.runtimes.preprocessed import RecordParser, core_inputs
 from tfopt.runtimes.runtime import signature_error
 from tfopt.saved_models import saved_model
+from tfopt.saved_models.norms_of_rows import has_norms_of_rows, replace_norms_of_rows
 from tfopt.saved_models.numeric_tables import has_numeric_tables, replace_numeric_tables
 from tfopt.saved_models.sign_bits import has_sign_bits, replace_sign_bits
 from tfopt.saved_models.text_cut import Cut, cut_text, has_preprocessing
@@ -114,7 +115,7 @@ class _Converter:
             raise ComponentError(received, refusal.expected, f"{refusal.fix}; or {CUT}") from error
 
     def convert_exported(self, model: Model) -> ConversionFacts:
-        """Convert the SavedModel of a Keras file: without numeric tables and sign bits if it has any, or its core."""
+        """Convert the SavedModel of a Keras file: after the rewrite if it needs one, otherwise its core."""
         with tempfile.TemporaryDirectory(dir=self.target, prefix=".exported-") as folder:
             exported = Model(Path(folder, "model"))
             exported.path.mkdir()
@@ -123,7 +124,7 @@ class _Converter:
             return self.convert_any(exported) if is_rewritten else self.convert_core(exported)
 
     def convert_signature(self, model: Model) -> ConversionFacts:
-        """Convert a SavedModel of the requested signature only, the converters' default, without numeric tables."""
+        """Convert a SavedModel of the requested signature only, the converters' default, in operations they know."""
         assert model.saved_model
         frozen = saved_model.read(model.saved_model, only=model.signature)  # others may keep state
         if model.signature not in frozen.signatures:
@@ -131,6 +132,8 @@ class _Converter:
         signatures = {SERVING_DEFAULT: frozen.signatures[model.signature]}
         requested = replace_numeric_tables(replace(frozen, signatures=signatures), self.parameters.integer_bits)
         requested = replace(requested, graph=replace_sign_bits(requested.graph))
+        if has_norms_of_rows(requested.graph):
+            requested = replace_norms_of_rows(requested)
         if requested.initializer and model.signature == SERVING_DEFAULT:  # other tables remain
             return self.convert_default(model)
         with tempfile.TemporaryDirectory(dir=self.target, prefix=".signature-") as folder:
@@ -209,8 +212,9 @@ def _load_preprocessing(whole: Runtime, cut: Cut, folder: Path) -> Runtime:
 
 
 def _needs_rewrite(folder: Path) -> bool:
-    """Return True if a SavedModel has numeric tables or sign bits, which other operations can replace."""
-    return has_numeric_tables(folder) or has_sign_bits(read_meta_graph(folder).graph_def)
+    """Return True if a SavedModel has numeric tables, sign bits or norms of rows, which others can replace."""
+    graph = read_meta_graph(folder).graph_def
+    return has_numeric_tables(folder) or has_sign_bits(graph) or has_norms_of_rows(graph)
 
 
 def _needs_cut(model: Model) -> bool:

@@ -27,10 +27,15 @@ class ChannelGroup:
     members: tuple[str, ...]  # paths of all layers with weights for them: makers, batch norms, depthwise convolutions
     bundles: Labels  # one label for each bundle
     frozen: str | None  # why none can be removed; None if they can
+    size: int = 1  # of a channel: that of a head of attention
+
+    def granularity(self, multiple: int) -> int:
+        """Return the number of bundles whose sizes together are at least ``multiple``."""
+        return -(-multiple // self.size)
 
     def widths(self, multiple: int) -> list[int]:
         """Return the numbers of channels that the group can have, the largest first."""
-        count = len(self.bundles)
+        count, multiple = len(self.bundles), self.granularity(multiple)
         fewest = -(-math.ceil(MIN_FRACTION * count) // multiple) * multiple
         return [count, *range((count - 1) // multiple * multiple, fewest - 1, -multiple)]
 
@@ -79,6 +84,7 @@ def find_groups(graph: ChannelGraph) -> list[ChannelGroup]:
             tuple(name for key, name in graph.names.items() if any(key in members[root] for root in bundles)),
             np.array(bundles, np.int64),
             reason or ("all of its channels are tied to each other" if len(bundles) == 1 else None),
+            graph.sizes.get(bundles[0], 1),
         )
         for (indices, reason), bundles in sorted(bundles_by_makers.items(), key=lambda item: item[0][0])
     ]

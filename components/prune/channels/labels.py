@@ -61,6 +61,7 @@ class ChannelGraph:
     entries: dict[int, list[Channels]] = field(default_factory=dict)  # the inputs of each nested model
     # Kernels of each call: index of the weight, and number of positions at which it is multiplied (None if unknown).
     uses: list[tuple[Layer, int, int | None]] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict)  # of the heads of attention, by label
     reasons: dict[int, str] = field(default_factory=dict)  # why a label cannot be removed
     abandoned: dict[int, str] = field(default_factory=dict)  # why channels are followed through no call of a layer
     _parents: list[int] = field(default_factory=list)

@@ -32,6 +32,7 @@ ELEMENTWISE = {
 NORMS = ("LayerNormalization", "GroupNormalization", "UnitNormalization", "RMSNormalization", "Softmax")
 GATES = {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}  # blocks of columns in the kernels of a recurrent layer
 NORMALIZING = "it normalizes over all of its channels, so that removing one would change the others"
+REVIVED = ".saved_model."  # in the module of a layer of Keras 2 whose class is not known where it is loaded
 
 
 def rule_of(layer: Layer) -> Rule:
@@ -42,6 +43,8 @@ def rule_of(layer: Layer) -> Rule:
     if rule is None or not type(layer).__module__.startswith(LIBRARIES):
         raise UnsupportedLayerError(NORMALIZING if kind in NORMS else f"layers of class {kind} are not followed")
     _check_plain(layer)
+    if REVIVED in type(layer).__module__:
+        raise UnsupportedLayerError("its function is only in the SavedModel, as that of a lambda is")
     return rule
 
 
@@ -176,6 +179,7 @@ def _attention(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Chann
         if not any(tensor is other for other in read.values()):
             graph.freeze(channels[id(tensor)].labels, "they are a mask")
     heads = graph.produce(layer, layer._value_dense.kernel, 1)
+    graph.sizes |= dict.fromkeys(heads.tolist(), int(layer._value_dense.kernel.shape[2]))
     widths = graph.widths.setdefault(id(layer), {})
     for name, tensor in read.items():
         _project(graph, layer, getattr(layer, f"_{name}_dense"), tensor, channels[id(tensor)], heads)

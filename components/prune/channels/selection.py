@@ -157,14 +157,14 @@ def select_remaining(
     ``roots`` are the bundles of labels, ``scores`` their importance, both of shape [labels]. Only groups that are not
     frozen lose channels. ``steps`` is the number of steps of the bisection.
     """
-    bundles = [group.bundles for group in groups if not group.frozen]
-    ranked = np.sort(scores[np.concatenate(bundles)]) if bundles else np.zeros(0)
+    reducible = [group for group in groups if not group.frozen]
+    ranked = np.sort(scores[np.concatenate([group.bundles for group in reducible])]) if reducible else np.zeros(0)
 
     def select(fraction: float) -> Remaining:
         remaining = np.ones(len(roots), np.bool_)
-        for group in bundles:
-            best_first = group[np.argsort(-scores[group], kind="stable")]
-            remaining[best_first[_count(scores[group], ranked, fraction, settings) :]] = False
+        for group in reducible:
+            best_first = group.bundles[np.argsort(-scores[group.bundles], kind="stable")]
+            remaining[best_first[_count(group, scores[group.bundles], ranked, fraction, settings) :]] = False
         return remaining[roots]
 
     low, high, smallest = 0.0, 1.0, select(1.0)
@@ -180,15 +180,19 @@ def select_remaining(
     return smallest
 
 
-def _count(scores: Scores, ranked: Scores, fraction: float, settings: PruningSettings) -> int:
-    """Return how many channels of a group remain; ``ranked`` is the importance of all bundles, in ascending order."""
+def _count(group: ChannelGroup, scores: Scores, ranked: Scores, fraction: float, settings: PruningSettings) -> int:
+    """Return how many channels of a group remain.
+
+    ``scores`` is the importance of its bundles, and ``ranked`` that of all bundles, in ascending order.
+    """
     if settings.scope == "group":
         count = int(np.ceil(len(scores) * (1 - fraction)))
     else:
         removed = int(fraction * len(ranked))
         threshold = ranked[removed - 1] if removed else -np.inf
         count = max(int(np.sum(scores > threshold)), int(np.ceil(MIN_FRACTION * len(scores))))
-    return min(max(-(-count // settings.multiple), 1) * settings.multiple, len(scores))
+    multiple = group.granularity(settings.multiple)
+    return min(max(-(-count // multiple), 1) * multiple, len(scores))
 
 
 def _freeze_excluded(group: ChannelGroup, scores: Scores, settings: PruningSettings) -> ChannelGroup:
@@ -198,8 +202,9 @@ def _freeze_excluded(group: ChannelGroup, scores: Scores, settings: PruningSetti
         reason = f"it has no importance by {settings.importance}"
     if not reason and settings.layers and not any(matches(name, settings.layers) for name in group.makers):
         reason = "none of the layers that make it is one of the selected layers"
-    if not reason and len(group.bundles) <= settings.multiple:
-        reason = f"it has no more than {settings.multiple} channels"
+    fewest = group.granularity(settings.multiple)
+    if not reason and len(group.bundles) <= fewest:
+        reason = f"it has no more than {fewest} channels"
     return replace(group, frozen=reason)
 
 
