@@ -162,11 +162,12 @@ class SessionRuntime(Runtime):
                 tf.graph_util.import_graph_def(meta_graph.graph_def, name="")
                 handles = {name: graph.get_tensor_by_name(f"{name}:0") for name in read | unread}
                 is_set = [tf.raw_ops.VarIsInitializedOp(resource=handles[name]) for name in sorted(read)]
+                are_set = tf.reduce_all([True, *is_set])  # fetching each takes long
                 remove = [tf.raw_ops.DestroyResourceOp(resource=handles[name]) for name in sorted(unread)]
             self._session = tf.compat.v1.Session(graph=graph, config=tf.compat.v1.ConfigProto(**options))
             self._restore(meta_graph, folder)
             self._session.run(remove)  # an optimizer's, for example
-            if not all(self._session.run(is_set)):
+            if not self._session.run(are_set):
                 raise ValueError("neither its checkpoint nor its initialization sets all variables")
             ends = meta_graph.signature_def[signature]
             sides = (ends.inputs, ends.outputs)
