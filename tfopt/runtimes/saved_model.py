@@ -6,6 +6,7 @@ several copies of its constants. All others are loaded by `tf.saved_model.load` 
 """
 
 import copy
+import importlib
 import itertools
 import weakref
 from collections.abc import Collection
@@ -28,9 +29,12 @@ from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import read_text_inputs, tensor_specs
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
-from tfopt.graph.graph_def import GraphDef, node_of, prune_functions, reach
-from tfopt.graph.op_registry import definition
 from tfopt.runtimes.runtime import Arrays, Call, Runtime, signature_error
+
+_graph_def = importlib.import_module("tfopt.graph.graph_def")  # by name: the package `graph` uses runtimes
+_op_registry = importlib.import_module("tfopt.graph.op_registry")
+node_of, prune_functions, reach = _graph_def.node_of, _graph_def.prune_functions, _graph_def.reach
+definition = _op_registry.definition
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 NUMBERS = itertools.count()  # of the functions that this process registered
@@ -207,7 +211,7 @@ class _Functions:
         self._names: dict[str, str] = {}
         weakref.finalize(self, _unregister, self._names).atexit = False
 
-    def register(self, graph: GraphDef, name: str) -> bytes:
+    def register(self, graph: Any, name: str) -> bytes:
         """Register a function and those that it calls, once each, and return its name. It changes their definitions."""
         functions = {function.signature.name: function for function in graph.library.function}
         reached = reach([name], lambda one: functions_called(functions[one].node_def) & set(functions))
