@@ -24,7 +24,12 @@ Batch = dict[str, Any]
 File = tuple[str, Callable[[Path], object]]  # the name of a file, and the function that writes it
 MIX = "tflite auto"
 OTHER_BITS = ("tflite int16x8", "tflite int4", MIX)  # for the table of equal bits, and the mix
-NARROW = {"half the FLOPs": 0.5, "a quarter of the FLOPs": 0.75}  # the share that `prune` removes with channels
+NARROW = {  # the share of the FLOPs that `prune` removes with channels, and whether the network is its teacher
+    "half the FLOPs": (0.5, False),
+    "a quarter of the FLOPs": (0.75, False),
+    "half the FLOPs with a teacher": (0.5, True),
+    "a quarter of the FLOPs with a teacher": (0.75, True),
+}
 NARROW_FILES = (
     *("tflite int8", "tflite dynamic", "tflite float32"),
     *("onnx int8", "onnx dynamic", "onnx float32", "openvino float32", "openvino int8"),
@@ -325,7 +330,8 @@ def make_files(peer: str, name: str, folder: Path) -> tuple[dict[str, Path], dic
 def make_candidates(name: str, folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
     """Make the candidates of `pipelines/optimize.py` and of `pipelines/shrink.py`; return them and the errors.
 
-    `prune` removes channels with a share of the FLOPs and trains the others.
+    `prune` removes channels with a share of the FLOPs and trains the others, with the network as the teacher and
+    without.
     """
     from tfopt.component import find
     from tfopt.errors import ComponentError
@@ -334,10 +340,11 @@ def make_candidates(name: str, folder: Path) -> tuple[dict[str, Path], dict[str,
     examples = folder / "examples"
     made, errors = convert_with_tfopt(folder / "plain", examples, folder, (*optimize.CANDIDATES, *OTHER_BITS))
     module = write_module(name, folder)
-    for title, share in NARROW.items():
+    for title, (share, has_teacher) in NARROW.items():
         target = folder / title
         shutil.rmtree(target, ignore_errors=True)
         options = {"pattern": "channel", "sparsity": share, "epochs": EPOCHS}
+        options |= {"teacher": folder / "plain"} if has_teacher else {}
         try:
             find("prune")(model=folder / "plain", examples=examples, module=module, pruned=target / "pruned", **options)
         except ComponentError as error:

@@ -14,10 +14,14 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import HealthCheck, settings
 
 from tests.shared_runtimes import SharedRuntimes
@@ -37,12 +41,23 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # The size without a terminal, which argparse asks for at each option of a parser, and Beam makes many parsers.
 os.environ.setdefault("COLUMNS", "80")
 os.environ.setdefault("LINES", "24")
+# Of KFP and of many tests: libyaml reads the same in a tenth of the time.
+yaml.safe_load = partial(yaml.load, Loader=yaml.CSafeLoader)
+yaml.safe_load_all = partial(yaml.load_all, Loader=yaml.CSafeLoader)
 # Hypothesis draws the same examples in every run; tests that search for new ones are marked nightly.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 collect_ignore = ["mutants", "stand_in_server.py"]  # programs, not test modules
-# Files that take a minute and more start first, so that no worker waits for another one at the end.
-LONG = ("tests/contract/test_execution.py", "tests/docs/test_readme.py", "tests/tfx/", "tests/kill/", "tests/fuzz/")
+# Long files, and those of the last folders, start first, so that no worker waits for another one at the end.
+LONG = (
+    "tests/contract/test_execution.py",
+    "tests/docs/test_readme.py",
+    "tests/test_",
+    "tests/tfx/",
+    "tests/tools/",
+    "tests/kill/",
+    "tests/fuzz/",
+)
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # background jobs ignore SIGINT, and started programs inherit that
@@ -68,7 +83,25 @@ def pytest_runtest_setup() -> None:
         # It sets TF_USE_LEGACY_KERAS when TFX imports it, and that test would start another call server.
         with contextlib.suppress(ImportError):
             importlib.import_module("tensorflow_transform.keras_lib")
+    if userstate := sys.modules.get("apache_beam.transforms.userstate"):
+        _inspect_transforms_once(userstate)
     os.environ.pop("TF_USE_LEGACY_KERAS", None)  # child processes would use Keras 2
+
+
+def _inspect_transforms_once(userstate: ModuleType) -> None:
+    """Let Beam inspect each class of its transforms once: for each pipeline again, it is a quarter of its time."""
+    inspect: Any = userstate.get_dofn_specs
+    if hasattr(inspect, "specs"):
+        return
+    specs: dict[type, Any] = {}
+
+    def inspect_once(transform: object) -> Any:
+        if type(transform) not in specs:
+            specs[type(transform)] = inspect(transform)
+        return specs[type(transform)]
+
+    inspect_once.specs = specs  # type: ignore[attr-defined]
+    userstate.get_dofn_specs = inspect_once  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True, scope="session")

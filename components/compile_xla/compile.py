@@ -25,7 +25,7 @@ from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.law_order import NORMALIZING
 from tfopt.graph.law_runner import optimize
 from tfopt.graph.report import Report
-from tfopt.graph_checks.comparison import Comparison, Loader, tolerance_of, why_no_special_values
+from tfopt.graph_checks.comparison import Comparison, Loader, equal_signatures, tolerance_of, why_no_special_values
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import EXTREMES, IEEE
 from tfopt.processes.memory import free_graphs
@@ -33,6 +33,7 @@ from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.runtimes import Runtime, environment
 from tfopt.runtimes.saved_model import FunctionRuntime
 from tfopt.saved_models.saved_model import opened
+from tfopt.saved_models.signature_functions import share_signatures
 from tfopt.saved_models.unsupported_ops import check_supported, find_unsupported_ops
 from tfopt.serving.verified_write import copy_assets
 from tfopt.serving.warm_up import write_requests
@@ -109,14 +110,17 @@ def _write(
     """Write the compiled model and run its parent; return the report and the parent's results."""
     with opened(model) as frozen:
         frozen = optimize(grappler.run(frozen, ["debug_stripper"]), NORMALIZING, Report())  # less to compile
+        frozen = share_signatures(frozen, model.signature)
+        equal = {} if settings.buckets else equal_signatures(frozen, model.signature)  # buckets are for one signature
         free_graphs()
         report = _write_model(frozen, serving, settings, model.signature)
         parent_loader = _freeing(lambda key: runtimes.load(model, signature=key))
-        comparison = Comparison(frozen.signatures, parent_loader, examples, model.signature)
+        comparison = Comparison(frozen.signatures, parent_loader, examples, model.signature, equal=equal)
         no_special_values = why_no_special_values(frozen)
         special = Comparison(
             *(frozen.signatures, _freeing(lambda key: FrozenRuntime(frozen, key)), examples, model.signature),
             special=not no_special_values,
+            equal=equal,
         )
         parent = comparison.recorded(model.signature)
         lengths = draw_lengths(parent, settings.buckets) if settings.warm_up and settings.buckets else {}

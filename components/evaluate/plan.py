@@ -29,7 +29,7 @@ from tfopt.metric_table import BINARY, CLASSIFICATION, OTHER
 from tfopt.runtimes import Runtime
 from tfopt.storage.remote_files import local_copy
 
-LARGEST_BATCH, BATCH_BYTES = 256, 32 << 20
+LARGEST_BATCH, BATCH_BYTES = 256, 16 << 20  # every loaded runtime retains memory for the activations of a batch
 # A large model computes many values for a record: a transformer of 207 MB takes gigabytes for 256 records at once.
 LARGE_MODEL, LARGEST_BATCH_OF_LARGE_MODELS = 64 << 20, 32  # bytes of its files, records
 GROUP_BYTES = 384 << 20  # files of the models that are loaded together; in memory, a model takes several times as much
@@ -177,9 +177,11 @@ def _check_slices(settings: Settings, features: Mapping[str, TensorSpec]) -> Non
 
 
 def _batch_size(features: Mapping[str, TensorSpec], largest_model: int) -> int:
+    """Return a power of two, so that few splits end with a smaller batch: XLA compiles a program for each size."""
     size = sum((spec.shape[1] or 0) * 8 for spec in features.values())
     largest = LARGEST_BATCH_OF_LARGE_MODELS if largest_model > LARGE_MODEL else LARGEST_BATCH
-    return int(np.clip(BATCH_BYTES // max(size, 1), 1, largest))
+    records = int(np.clip(BATCH_BYTES // max(size, 1), 1, largest))
+    return 1 << (records.bit_length() - 1)
 
 
 def _first_batch(

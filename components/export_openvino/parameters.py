@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 from tfopt.component import Between
 from tfopt.conversion.parameters import Conversion
 
+BiasCorrection = Literal["none", "fast", "full"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class OpenVINOFormat:
@@ -31,6 +33,9 @@ class OpenVINOConversion(Conversion, OpenVINOFormat):  # the fields of the last 
     Attributes:
         calibration: As in the other exports, but ``auto``, the default, is the better of min_max and moving_average
             (NNCF's ranges) on other records: either can be several times closer to the parent.
+        bias_correction: In int8, change biases so that the mean of each channel remains that in float: by an estimate
+            from the means of its inputs (fast), or by running the layers before it in 8 bits (full). Either can be
+            worse than none; ``auto`` is the better of none and fast on other records.
         max_degradation: In int8, the largest share of held-out records that may change their class, or loss of
             correlation if there are no classes; accuracy on them cannot fall by more. If it is exceeded, the layers
             that cause most of it are left in float32, one after another, until it is met; the figure of that form is
@@ -38,6 +43,7 @@ class OpenVINOConversion(Conversion, OpenVINOFormat):  # the fields of the last 
     """
 
     calibration: Literal["auto", "min_max", "moving_average", "percentile", "mse", "entropy"] = "auto"
+    bias_correction: Literal["auto", "none", "fast", "full"] = "auto"
     max_degradation: Annotated[float, Between(0, 1)] | None = None
 
     @property

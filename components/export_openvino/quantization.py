@@ -1,9 +1,10 @@
 """int8 quantization by NNCF: ranges by one of our methods or the best one, and a limit on the degradation."""
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from unittest import mock
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.components.export_openvino import float_part, openvino_graph
-from tfopt.components.export_openvino.parameters import OpenVINOConversion
+from tfopt.components.export_openvino.parameters import BiasCorrection, OpenVINOConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.activation_ranges import Histogram, Method, choose_method
 from tfopt.conversion.conversion_facts import ConversionFacts
@@ -27,10 +28,17 @@ from tfopt.runtimes.openvino_import import openvino, without_telemetry
 
 with without_telemetry():
     import nncf
-    from nncf.common.quantization.structs import QuantizationScheme
-    from nncf.common.tensor_statistics.collectors import AggregatorBase, TensorCollector
+    from nncf.common.quantization.structs import QuantizationScheme, QuantizerGroup
+    from nncf.common.tensor_statistics.collectors import (
+        AggregatorBase,
+        MaxAggregator,
+        MeanAggregator,
+        MinAggregator,
+        TensorCollector,
+    )
     from nncf.common.tensor_statistics.statistics import MinMaxTensorStatistic
     from nncf.quantization.advanced_parameters import OverflowFix
+    from nncf.quantization.algorithms import pipeline
     from nncf.quantization.algorithms.min_max.algorithm import MinMaxQuantization
     from nncf.quantization.range_estimator import RangeEstimatorParametersSet, StatisticsType
     from nncf.tensor import Tensor
@@ -38,6 +46,7 @@ with without_telemetry():
 ENDS = (MinMaxTensorStatistic.MIN_STAT, MinMaxTensorStatistic.MAX_STAT)
 # By NNCF itself; None is its default, the mean of the records' ends.
 ESTIMATORS: dict[Method, Any] = {"min_max": RangeEstimatorParametersSet.MINMAX, "moving_average": None}
+CORRECTIONS: tuple[BiasCorrection, ...] = ("none", "fast")  # that ``auto`` compares
 
 
 class _Aggregator(AggregatorBase):  # type: ignore[misc]
@@ -57,9 +66,54 @@ class _Aggregator(AggregatorBase):  # type: ignore[misc]
         return dict(zip(ENDS, (Tensor(np.float32(low)), Tensor(np.float32(high))), strict=True))
 
 
+class _Statistics:
+    """Statistics of NNCF for all methods of `ESTIMATORS`, from one pass over the records.
+
+    The steps of NNCF's pipeline that collect statistics do not depend on the method, only the aggregated values do.
+    """
+
+    def __init__(self) -> None:
+        self._passes: dict[int, tuple[list[Any], list[dict[Method, Any]]]] = {}  # target points, and their statistics
+
+    @contextlib.contextmanager
+    def shared(self, method: Method) -> Iterator[None]:
+        """Let NNCF collect only what was not collected for another method."""
+        passes, collect_statistics = itertools.count(), pipeline.collect_statistics
+
+        def collect(points: Any, model: Any, graph: Any, dataset: Any) -> Any:
+            collectors = [(point.target_point, collector) for _, point, collector in points.get_tensor_collectors()]
+            targets, number = [target for target, _ in collectors], next(passes)
+            if number not in self._passes or self._passes[number][0] != targets:
+                collect_statistics(points, model, graph, dataset)
+                self._passes[number] = targets, [_aggregate(collector) for _, collector in collectors]
+            for (_, collector), statistics in zip(collectors, self._passes[number][1], strict=True):
+                collector.set_cache(statistics[method])
+            return points
+
+        with mock.patch.object(pipeline, "collect_statistics", collect):
+            yield
+
+
+def _aggregate(collector: Any) -> dict[Method, Any]:
+    """Return what NNCF's aggregators return for each method of `ESTIMATORS`; those of means store all records."""
+    means, aggregators = collector.get_statistics(), collector.aggregators
+    is_mean = all(isinstance(aggregator, MeanAggregator) for aggregator in aggregators.values())
+    if not is_mean or not isinstance(means, MinMaxTensorStatistic):
+        return dict.fromkeys(ESTIMATORS, means)
+    ends = {}
+    for end, aggregator in zip(ENDS, (MinAggregator(), MaxAggregator()), strict=True):
+        for values in aggregators[collector._stat_container_kwargs_map[end]]._container:
+            aggregator.register_reduced_input(values)
+        ends[end] = aggregator.aggregate()
+    return {"moving_average": means, "min_max": MinMaxTensorStatistic(**ends)}
+
+
 @contextlib.contextmanager
-def _calibrated_by(method: Method) -> Iterator[None]:
-    """Let NNCF take the ranges of tensors from our statistics: it has no parameter for ranges from outside."""
+def _calibrated_by(method: Method, *, shared: bool = False) -> Iterator[None]:
+    """Let NNCF take the ranges of tensors from our statistics: it has no parameter for ranges from outside.
+
+    With ``shared``, NNCF's own ranges are aggregated by `_Statistics`, from the means, which store all records.
+    """
     collect = MinMaxQuantization._get_stat_collector
 
     def collect_histogram(algorithm: Any, graph: Any, target: Any, config: Any, batchwise: bool) -> Any:
@@ -71,7 +125,11 @@ def _calibrated_by(method: Method) -> Iterator[None]:
         collector.register_statistic_branch(MinMaxTensorStatistic.MIN_MAX_STAT, reducer, aggregator)
         return collector
 
-    own = collect if method in ESTIMATORS else collect_histogram
+    def collect_means(algorithm: Any, graph: Any, target: Any, config: Any, batchwise: bool) -> Any:
+        with mock.patch.dict(algorithm._range_estimator_params, {QuantizerGroup.ACTIVATIONS: None}):
+            return collect(algorithm, graph, target, config, batchwise)
+
+    own = collect_histogram if method not in ESTIMATORS else collect_means if shared else collect
     with mock.patch.object(MinMaxQuantization, "_get_stat_collector", own):
         yield
 
@@ -91,18 +149,24 @@ def quantize(
         received = "a model that was quantized already"
         fix = "pass the model from before it was quantized, or choose precision='float32' to convert it as it is"
         raise ComponentError(received, "a float model: quantizing twice adds up two rounding errors", fix)
-    floating = float_part.find(model)
+    floating, statistics = float_part.find(model), _Statistics()
 
-    def quantize_by(method: Method) -> tuple[Any, dict[str, Any]]:
-        settings = _settings(model, parameters, method, floating.operations)
-        with _calibrated_by(method):
+    @cache
+    def quantize_by(method: Method, correction: BiasCorrection) -> tuple[Any, dict[str, Any]]:
+        settings = _settings(model, parameters, method, correction, floating.operations)
+        with _calibrated_by(method, shared=True), statistics.shared(method):
             return _quantize(model, feed, settings), settings
 
     def error_of(form: tuple[Any, dict[str, Any]]) -> float:
         return measure_error(form[0])
 
-    (quantized, settings), method, range_facts = choose_method(
-        parameters.calibration, quantize_by, error_of, list(ESTIMATORS)
+    requested = parameters.bias_correction
+    first = CORRECTIONS[0] if requested == "auto" else requested
+    _, method, range_facts = choose_method(
+        parameters.calibration, lambda method: quantize_by(method, first), error_of, list(ESTIMATORS)
+    )
+    (quantized, settings), _, correction_facts = choose_method(
+        requested, partial(quantize_by, method), error_of, CORRECTIONS
     )
     names, activations = _compile_activations(model, quantized)
     halves = calibration.split_halves(feed)
@@ -112,6 +176,7 @@ def quantize(
         "attention": openvino_graph.has_attention(model),
         "reduce_range": is_range_reduced(parameters.reduce_range),
         "stability": stability,
+        "bias_correction": correction_facts["activation_ranges"],
     }
     return quantized, settings, method, facts | range_facts | floating.facts()
 
@@ -128,11 +193,18 @@ def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:
     return quantized
 
 
-def _settings(model: Any, parameters: OpenVINOConversion, method: Method, in_float: Collection[str]) -> dict[str, Any]:
+def _settings(
+    model: Any,
+    parameters: OpenVINOConversion,
+    method: Method,
+    correction: BiasCorrection,
+    in_float: Collection[str],
+) -> dict[str, Any]:
     attention = openvino_graph.has_attention(model)
     preset = parameters.preset if parameters.preset != "auto" else "mixed" if attention else "performance"
     advanced = nncf.AdvancedQuantizationParameters(
-        overflow_fix=OverflowFix.ENABLE if is_range_reduced(parameters.reduce_range) else OverflowFix.DISABLE
+        overflow_fix=OverflowFix.ENABLE if is_range_reduced(parameters.reduce_range) else OverflowFix.DISABLE,
+        disable_bias_correction=correction == "none",
     )
     if estimator := ESTIMATORS.get(method):
         advanced.activations_range_estimator_params = estimator
@@ -140,6 +212,7 @@ def _settings(model: Any, parameters: OpenVINOConversion, method: Method, in_flo
         "preset": nncf.QuantizationPreset[preset.upper()],
         "model_type": nncf.ModelType.TRANSFORMER if attention else None,
         "ignored_scope": nncf.IgnoredScope(names=list(in_float), validate=False) if in_float else None,
+        "fast_bias_correction": correction != "full",
         "advanced_parameters": advanced,
     }
 
@@ -208,6 +281,7 @@ def quantize_within_limit(
             preset=settings["preset"],
             model_type=settings["model_type"],
             ignored_scope=settings["ignored_scope"],
+            fast_bias_correction=settings["fast_bias_correction"],
             advanced_quantization_parameters=settings["advanced_parameters"],
         )
     with OpenVINORuntime(compile_model(controlled), "an int8 form") as child:

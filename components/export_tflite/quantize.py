@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -13,7 +13,7 @@ from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite import flatbuffer, float_part, litert_converter, lookup_tables
 from tfopt.components.export_tflite.parameters import BY_LAYER, TFLiteConversion
 from tfopt.conversion import calibration
-from tfopt.conversion.activation_ranges import Histogram, Method, choose_method, select_ranges
+from tfopt.conversion.activation_ranges import AUTO, Histogram, Method, choose_method, select_ranges
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart, count_kinds
 from tfopt.conversion.mixed_precision import limit_degradation
@@ -96,16 +96,21 @@ class _Quantization:
         if not (self.calibrated and self.feed):
             return
         if self.in_parts:
-            self.floats = litert_converter.convert(self.serving, self.parameters, self.feed, only_calibrate=True)
+            self.floats = self._calibrate(self.feed[:1])  # their ranges are replaced by those of all records
         else:
             self.floats = litert_converter.convert_float(self.serving, self.parameters)
         self.facts, self.floating, self.histograms = _inspect(self.floats, self.parameters, self.feed)
+        if self.in_parts and not _has_all_ranges(self.floats, self.histograms):
+            self.floats = self._calibrate(self.feed)
         if not self.parameters.integer_io:
             self.normalizations = float_part.find_normalizations(self.floats)
         if self.parameters.precision == "int8" and not self.parameters.integer_io:
             self.last_activations = float_part.find_last_activations(self.floats)
         if not self.histograms:
             self.method = _only_min_max(self.parameters, self.facts)
+
+    def _calibrate(self, feed: list[Batch]) -> bytes:
+        return litert_converter.convert(self.serving, self.parameters, feed, only_calibrate=True)
 
     def is_whole(self) -> bool:
         """Return whether LiteRT's quantizer is tried.
@@ -126,7 +131,7 @@ class _Quantization:
             convert = partial(
                 _quantize_calibrated, self.floats, self.histograms, parameters, self.serving, in_float=in_float
             )
-            content, self.method, range_facts = choose_method(self.method, convert, self.measure_noise)
+            content, self.method, range_facts = choose_method(self.method, convert, self.measure_noise, AUTO)
             self.facts |= range_facts
             if parameters.tolerance is None:
                 smaller = partial(convert, self.method, dense_channels=False)
@@ -169,7 +174,7 @@ class _Quantization:
                 model.replace_ranges(histograms, method)
                 return self.measure_noise(model.quantize())
 
-            _, chosen, range_facts = choose_method(self.method, lambda method: method, measure_ranges)
+            _, chosen, range_facts = choose_method(self.method, lambda method: method, measure_ranges, AUTO)
             model.replace_ranges(histograms, chosen)
             self.facts = range_facts | self.facts
         if parameters.precision in layer_quantization.LOWEST and self.feed:
@@ -222,6 +227,20 @@ def _quantize_calibrated(
     return flatbuffer.share_vectors(content)
 
 
+def _has_all_ranges(content: bytes, histograms: Mapping[str, Histogram]) -> bool:
+    """Return whether there are histograms of all tensors that LiteRT calibrated.
+
+    There are none of loops and branches, and of the tensors inside of a fused LSTM.
+    """
+    main, *others = schema.ModelT.InitFromPackedBuf(content, 0).subgraphs
+    calibrated = [tensor for tensor in main.tensors if tensor.quantization is not None and _has_range(tensor)]
+    return not others and all(tensor.name.decode() in histograms for tensor in calibrated)
+
+
+def _has_range(tensor: Any) -> bool:
+    return tensor.quantization.min is not None and len(tensor.quantization.min) > 0
+
+
 def _only_min_max(parameters: TFLiteConversion, facts: ConversionFacts) -> Method:
     """Return the method of LiteRT's converter, the only one for a file whose activations cannot be read."""
     if parameters.calibration != "min_max":
@@ -240,8 +259,8 @@ def _inspect(
     floating = float_part.find(content)
     if not parameters.select_tf_ops:
         try:
-            facts["stability"] = measure_stability(content, feed)
-            histograms = _histograms(content, feed)
+            histograms = measure_histograms(content, feed)
+            facts["stability"] = calibration.compare_halves(histograms.values())
         except ComponentError:
             raise
         except Exception as error:  # LiteRT's own converter calibrates this file
@@ -266,14 +285,8 @@ def _inspect(
     return facts, FloatPart(), histograms
 
 
-def measure_stability(content: bytes, feed: list[Batch]) -> JsonObject:
-    """Compare the ranges of a float flatbuffer's activations on two disjoint halves of the calibration data."""
-    halves = calibration.split_halves(feed)
-    return calibration.compare_ranges(*(select_ranges(_histograms(content, half), "min_max") for half in halves))
-
-
-def _histograms(content: bytes, feed: list[Batch]) -> dict[str, Histogram]:
-    """Return the histogram of each float activation over all records."""
+def measure_histograms(content: bytes, feed: list[Batch]) -> dict[str, Histogram]:
+    """Return the histogram of each float activation of a float flatbuffer over all records."""
     tensors = _activations(content)
     interpreter = Interpreter(
         model_content=content,

@@ -12,7 +12,7 @@ from tfopt.graph.law_order import FOLDING, NORMALIZING
 from tfopt.graph.law_runner import graph_of, optimize
 from tfopt.graph.matching.batch_norms import batch_norms, layer_before, why_left, without_scopes
 from tfopt.graph.report import Report
-from tfopt.graph_checks.comparison import TOLERANCE, Comparison, tolerance_of, why_no_special_values
+from tfopt.graph_checks.comparison import TOLERANCE, Comparison, equal_signatures, tolerance_of, why_no_special_values
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import EMPTY, EXTREMES, IEEE
 from tfopt.keras_models.batch_norm_plan import FoldResult, Plan, load_foldable, make_plan
@@ -22,6 +22,7 @@ from tfopt.runtimes import Runtime
 from tfopt.runtimes.keras_parity import output_names
 from tfopt.saved_models.freezer import CannotFreezeError
 from tfopt.saved_models.saved_model import read
+from tfopt.saved_models.signature_functions import share_signatures
 from tfopt.serving.verified_write import copy_assets, write_verified
 from tfopt.storage.staging import link_tree
 from tfopt.value_types import JsonObject
@@ -96,7 +97,7 @@ def rebuild_folded(model: Layer, plan: Plan) -> Layer:
 
 def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> JsonObject:
     try:
-        frozen = read(model.saved_model or model.path, state=True)
+        frozen = share_signatures(read(model.saved_model or model.path, state=True), model.signature)
     except CannotFreezeError as refusal:  # it was loaded before: damaged models are not passed through
         log.info("%s is passed through unchanged: %s", model.name, refusal.received)
         reason = f"it has no Keras form, and its graph cannot be frozen: {refusal.received}"
@@ -144,7 +145,9 @@ def _special_difference(
     if why_no_special_values(parent):
         return None
     comparison = Comparison(
-        parent.signatures, lambda key: FrozenRuntime(parent, key), examples, model.signature, special=True
+        *(parent.signatures, lambda key: FrozenRuntime(parent, key), examples, model.signature),
+        special=True,
+        equal=equal_signatures(parent, model.signature),
     )
     allowed = tolerance_of(child) if tolerance is None else tolerance
     kinds = (IEEE, EXTREMES, EMPTY)

@@ -15,12 +15,12 @@ from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.law_runner import graph_of, unmet_requirements
 from tfopt.graph.laws import laws
 from tfopt.graph.matching.batch_norms import batch_norms, why_left
-from tfopt.graph_checks.comparison import Comparison, tolerance_of, why_no_special_values
+from tfopt.graph_checks.comparison import Comparison, equal_signatures, tolerance_of, why_no_special_values
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.saved_models import graph_file, saved_model
 from tfopt.saved_models.feature_signature import add_feature_signature
 from tfopt.saved_models.removed_ops import has_successors
-from tfopt.saved_models.signature_functions import check_fixed_layout, write_with_fixed_layout
+from tfopt.saved_models.signature_functions import check_fixed_layout, share_signatures, write_with_fixed_layout
 from tfopt.saved_models.state import changes_state
 from tfopt.serving.verified_write import copy_assets, write_verified
 from tfopt.value_types import JsonObject
@@ -38,12 +38,14 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
             check_fixed_layout(parent)
         if optimization.feature_signature:
             parent = add_feature_signature(parent, source.signature, optimization.feature_signature)
+        parent = share_signatures(parent, source.signature)
         allowed = tolerance_of(parent) if optimization.tolerance is None else optimization.tolerance
         left_out = "not compared: fast_math" if optimization.fast_math else why_no_special_values(parent)
         comparison = Comparison(
             *(parent.signatures, lambda key: FrozenRuntime(parent, key), examples, source.signature),
             special=not left_out,
             stateful=changes_state(parent.graph),
+            equal=equal_signatures(parent, source.signature),
         )
         run = VerifiedPasses(parent, comparison, allowed, fast_math=optimization.fast_math)
         run.run_all(passes)

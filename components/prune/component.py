@@ -1,9 +1,9 @@
-from tfopt.artifacts import Examples, KerasModel, PythonModule
+from tfopt.artifacts import Examples, KerasModel, Model, PythonModule
 from tfopt.component import Effect, Group, Input, Output, component
 from tfopt.components.prune.parameters import Settings
 from tfopt.processes.subprocess_call import run_isolated
 from tfopt.training.checkpointing.stored_measurements import create_local_folders
-from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
+from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs, check_teacher
 
 
 @component(
@@ -23,6 +23,7 @@ def prune(
     pruned: Output[KerasModel],
     examples: Input[Examples] | None = None,
     module: Input[PythonModule] | None = None,
+    teacher: Input[Model] | None = None,
     *,
     settings: Group[Settings],
 ) -> None:
@@ -50,6 +51,8 @@ def prune(
         pruned: The same model with zeros, without wrappers: its Keras form and its SavedModel.
         examples: For fine-tuning, and as inputs of the comparison with the parent; without them these are random.
         module: The Python file with ``build_model`` that the model was trained with.
+        teacher: A model to learn from besides the labels, in any format that takes features of the examples, such as
+            the model itself before anything is removed (docs/training.md). When not given: the labels alone.
         settings: How the model is pruned and fine-tuned.
 
     Raises:
@@ -64,12 +67,13 @@ def prune(
         Short-Term Memory", ICLR 2018, for units.
     """
     check_fine_tuning_inputs(examples, module, verb="prune", recover=settings.recover)
+    check_teacher(teacher, settings, module)
     folders = create_local_folders(settings.checkpoints)
     from tfopt.components.prune.channels.prune_channels import prune_channels  # imports TensorFlow
     from tfopt.components.prune.prune_weights import prune_weights
 
     work = prune_channels if settings.pattern == "channel" else prune_weights
-    arguments = model, examples, module.path if module else None, pruned.path, settings
+    arguments = model, examples, module.path if module else None, pruned.path, settings, teacher
     if module:
         pruned.metadata |= work(*arguments)
     else:

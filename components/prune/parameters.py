@@ -3,7 +3,7 @@ from typing import Annotated, Literal
 
 from tfopt.component import Between, Names, Reads
 from tfopt.errors import ComponentError
-from tfopt.training.fine_tuning_inputs import FineTuningSettings
+from tfopt.training.fine_tuning_inputs import FineTuningSettings, TeacherSettings
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class PruningSettings:
 
 
 @dataclass(frozen=True)
-class Settings(FineTuningSettings, PruningSettings):  # the fields of the last base come first
+class Settings(TeacherSettings, FineTuningSettings, PruningSettings):  # the fields of the last base come first
     """Parameters of pruning and fine-tuning.
 
     Attributes:

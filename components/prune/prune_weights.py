@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts import Examples, KerasModel
+from tfopt.artifacts import Examples, KerasModel, Model
 from tfopt.components.prune.kernels import TRANSPOSED, check_not_shrunk, find_kernels, input_axis
 from tfopt.components.prune.masked_training import Masks, fine_tune
 from tfopt.components.prune.parameters import Settings
@@ -33,7 +33,12 @@ FIX = "lower the sparsity, or fine-tune: pass module=PATH and examples=PATH"
 
 
 def prune_weights(
-    model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
+    model: KerasModel,
+    examples: Examples | None,
+    module: Path | None,
+    target: Path,
+    settings: Settings,
+    teacher: Model | None = None,
 ) -> JsonObject:
     """Write the pruned model into the staging folder ``target`` and return the facts for its model card.
 
@@ -47,15 +52,16 @@ def prune_weights(
         before = [kernel.gzipped for kernel in kernels]
         if user and examples:
             tuner = FineTuner(keras_model, model, user, examples, target, settings, settings.seed)
-            keras_model, tuned = fine_tune(keras_model, kernels, tuner, settings)
+            with tuner.distillation(teacher, keras_model, settings) as taught:
+                keras_model, tuned = fine_tune(keras_model, kernels, tuner, settings)
         else:
             Masks(kernels, settings.parsed_pattern).update(settings.sparsity)
-            tuned = {"reason": "no module: pruned after training, without fine-tuning"}
+            tuned, taught = {"reason": "no module: pruned after training, without fine-tuning"}, {}
     verified = save_and_compare(keras_model, target, model, keras_model, examples, fix=FIX)
     facts = _describe(kernels, before)
     for line in [*_table(facts), parity.describe_parity(verified["outputs"])]:
         logging.getLogger(__name__).info("%s", line)
-    return {"name": _name(settings), "report": facts, "fine_tuned": tuned, "verified": verified}
+    return {"name": _name(settings), "report": facts, "fine_tuned": tuned, "verified": verified, **taught}
 
 
 def _name(settings: Settings) -> str:

@@ -4,7 +4,7 @@ from tfopt.artifacts import Examples, KerasModel, Model, PythonModule, Sensitivi
 from tfopt.component import Effect, Group, Input, Output, component
 from tfopt.components.quantize.parameters import Settings
 from tfopt.errors import ComponentError
-from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
+from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs, check_teacher
 
 
 @component(
@@ -73,8 +73,7 @@ def quantize(
     if settings.weight_bits == 8 and sensitivities is not None:
         logging.getLogger(__name__).warning("weight_bits is 8: the sensitivities are not used")
         sensitivities = None
-    if teacher is not None and settings.alpha == 0:
-        raise ComponentError("a teacher and alpha=0", "a fraction of the teacher in the loss", "leave one of them out")
+    check_teacher(teacher, settings, module)
     from tfopt.components.quantize.quantize_aware import quantize_model  # more than a declaration needs
     from tfopt.conversion.sensitivity_table import SensitivityTable
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from tfopt.component import Between, Names, Reads
 from tfopt.errors import ComponentError
-from tfopt.training.fine_tuning_inputs import FineTuningSettings
+from tfopt.training.fine_tuning_inputs import FineTuningSettings, TeacherSettings
 
 FLOAT = "float32"
 KINDS = ("int4", "int8", FLOAT)  # of the weights of a layer
@@ -49,17 +49,13 @@ class QuantizationSettings:
 
 
 @dataclass(frozen=True)
-class Settings(FineTuningSettings, QuantizationSettings):  # the fields of the last base come first
+class Settings(TeacherSettings, FineTuningSettings, QuantizationSettings):  # the fields of the last base come first
     """Parameters of quantization-aware training.
 
     Attributes:
         calibration_count: Number of examples of ``train`` that set the ranges before training starts.
-        alpha: Fraction of the teacher in the loss; the rest is the labels'. When 0: no teacher.
-        temperature: Divisor of the logits of teacher and student before they are compared.
         seed: Seed of the order of the examples.
     """
 
     calibration_count: Annotated[int, Between(2, None)] = 512
-    alpha: Annotated[float, Between(0, 1)] = 0.7
-    temperature: Annotated[float, Between(1, 100)] = 4.0
     seed: int = 0

@@ -1,7 +1,6 @@
 """Quantization-aware training: add fake quantization, set ranges, fine-tune, save, and compare with the parent."""
 
 import logging
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from tfopt.keras_models.layer_graph import is_graph
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_parity import output_names, save_as_served
-from tfopt.training.distillation import UnsupportedLossError
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.weight_changes import loaded_reproducibly
 from tfopt.value_types import JsonObject
@@ -44,8 +42,7 @@ def quantize_model(
             assert user  # a module was passed
             keep_float, bits, mix = choose_precisions(keras_model, settings, sensitivities)
             tuner = FineTuner(keras_model, model, user, examples, target, settings, settings.seed)
-            with tempfile.TemporaryDirectory(prefix="tfopt-teacher-") as folder:
-                taught = _distill(tuner, teacher, model, keras_model, Path(folder, "outputs"), settings)
+            with tuner.distillation(teacher or model, keras_model, settings, is_required=teacher is not None) as taught:
                 trainee, tuned = _fine_tune(keras_model, tuner, settings, keep_float, bits)
             save_as_served(trainee.model, target, model, parent, keras_model)
             if keras_models.is_keras_2(trainee.model):  # the toolkit's layers cannot be loaded from a .keras file
@@ -70,21 +67,6 @@ def _check_layers(model: Any, keep_float: Sequence[str]) -> None:
     for name in keep_float:
         if name not in names:
             raise ComponentError(f"keep_float: {name!r}", "names of the model's layers", nearest(name, names))
-
-
-def _distill(
-    tuner: FineTuner, teacher: Model | None, parent: KerasModel, model: Any, folder: Path, settings: Settings
-) -> JsonObject:
-    """Prepare distillation by the teacher, else by the parent if the module's loss allows it; return its facts."""
-    if not settings.alpha:
-        return {}
-    try:
-        return tuner.distill(teacher or parent, model, folder, temperature=settings.temperature, alpha=settings.alpha)
-    except UnsupportedLossError as error:
-        if teacher:
-            raise
-        log.info("trained on the labels alone: %s", error.received)
-        return {}
 
 
 def _fine_tune(

@@ -10,8 +10,8 @@ from tfopt.artifacts import Examples, SavedModel
 from tfopt.components.quantize_graph.int8_operations import FUSED, Int8Writer
 from tfopt.components.quantize_graph.layers import Layer, Stays, find_layers
 from tfopt.components.quantize_graph.parameters import GraphQuantization
-from tfopt.conversion.activation_ranges import Histogram, Method, choose_method
-from tfopt.conversion.calibration import compare_ranges, sample_inputs, split_halves
+from tfopt.conversion.activation_ranges import AUTO, Histogram, Method, choose_method
+from tfopt.conversion.calibration import compare_halves, sample_inputs
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.conversion.verification import compare_held_out, verify
@@ -28,6 +28,7 @@ from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.tensor_values import read_tensors
 from tfopt.measurement.parity import describe_parity, noise
 from tfopt.saved_models.saved_model import opened, write
+from tfopt.saved_models.signature_functions import share_signatures
 from tfopt.serving.verified_write import copy_assets
 from tfopt.value_types import JsonObject
 
@@ -86,7 +87,7 @@ def quantize_frozen(
     Raises:
         ComponentError: If there is no layer to quantize, or an activation is NaN or infinite on the examples.
     """
-    folded = optimize(frozen, PASSES, Report())
+    folded = optimize(share_signatures(frozen, key), PASSES, Report())
     graph = graph_of(folded)
     reached = _reached(graph, folded, key)
     layers, stays = find_layers(graph, parameters.operations, set().union(*reached.values()))
@@ -97,10 +98,6 @@ def quantize_frozen(
         fix = "quantize the model from before cast_precision, or leave the model as it is"
         raise ComponentError(received, expected, fix)
     histograms = _calibrate(folded, reached, layers, batches)
-    halves = (_calibrate(folded, reached, layers, half) for half in split_halves(batches))
-    stability = compare_ranges(
-        *({str(tensor): histogram.range_of("min_max") for tensor, histogram in half.items()} for half in halves)
-    )
 
     def quantize_by(method: Method) -> Frozen:
         own = graph_of(folded)
@@ -111,8 +108,9 @@ def quantize_frozen(
         Int8Writer(own, parts, ranges, reduced=is_range_reduced(parameters.reduce_range)).replace_layers()
         return optimize(replace(folded, graph=own.to_graph_def()), ("strip_unused", "share_equal_nodes"), Report())
 
-    child, _, facts = choose_method(parameters.calibration, quantize_by, measure_error)
-    return child, [layer.kernel.name for layer in layers], stays, {"stability": stability, **facts}
+    child, _, facts = choose_method(parameters.calibration, quantize_by, measure_error, AUTO)
+    facts["stability"] = compare_halves(histograms.values())
+    return child, [layer.kernel.name for layer in layers], stays, facts
 
 
 def _reached(graph: Graph, frozen: Frozen, key: str) -> dict[str, set[str]]:
@@ -136,7 +134,8 @@ def _calibrate(
     for key, nodes in reached.items():
         own = [layer for layer in layers if layer.kernel.name in nodes]
         tensors = {tensor for layer in own for tensor in (layer.source, layer.residual, Tensor(layer.end)) if tensor}
-        histograms |= _measure_histograms(frozen, key, sorted(tensors - set(histograms)), batches)
+        if new := sorted(tensors - set(histograms)):
+            histograms |= _measure_histograms(frozen, key, new, batches)
     return histograms
 
 

@@ -276,6 +276,7 @@ def test_parameters_of_tensorrt_as_proposed_are_refused_only_without_a_gpu(
         assert proposed in error.value.fix
 
 
+@pytest.mark.nightly  # daily: both exports in test_exporters.py, on machines without a GPU
 @pytest.mark.parametrize("format", ["onnx", "openvino"])
 def test_formats_that_convert_tensorrt_proposes_need_no_gpu(format, tmp_path):
     exporter = next(one for one in EXPORTERS if one.format == format)
@@ -386,7 +387,7 @@ def test_litert_takes_a_convolution_for_each_group_of_a_grouped_one(tmp_path):
     np.testing.assert_allclose(received, grouped(values, kernel, 2), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("format", ["onnx", "openvino"])
+@pytest.mark.parametrize("format", ["onnx", pytest.param("openvino", marks=pytest.mark.nightly)])  # the same code
 def test_formats_without_variables_take_a_signature_that_counts_nothing(format, tmp_path):
     module = tf.Module()
     module.counter = tf.Variable(0.0)

@@ -1,5 +1,7 @@
 """Test the methods of calibration end to end: records with a glitch, residual sums, codes."""
 
+from collections import Counter
+
 import numpy as np
 import onnx
 import pytest
@@ -11,9 +13,13 @@ from tests.components.exporters import EXPORTERS, ONNX, OPENVINO, TFLITE, write_
 from tests.components.test_int8_exact_values import shared_model
 from tests.runtimes.formulas import saved
 from tfopt.artifacts import Examples, SavedModel
+from tfopt.components.export_tflite import litert_converter
+from tfopt.components.export_tflite import quantize as quantize_tflite
 from tfopt.components.export_tflite.component import export_tflite
+from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.components.quantize_graph.parameters import GraphQuantization
 from tfopt.components.quantize_graph.quantize import quantize as quantize_graph
+from tfopt.conversion.activation_ranges import Histogram
 from tfopt.errors import ComponentError
 
 # A quantizer of the same ranges written in NumPy has a noise of 0.02, 0.21 and 0.04 here, and 1.11 with min_max. The
@@ -81,6 +87,51 @@ def test_quantize_graph_selects_by_the_same_methods(glitch, tmp_path):
     for method, largest in LARGEST_NOISE.items():
         assert quantized(calibration=method)["verified"]["outputs"]["y"]["noise"] < largest
     assert quantized(calibration="auto")["verified"]["outputs"]["y"]["noise"] < 0.06
+
+
+@pytest.mark.parametrize("exporter", [TFLITE, ONNX, None], ids=str)
+def test_each_record_is_calibrated_on_once(exporter, glitch, tmp_path, monkeypatch):
+    """The ranges, and their stability on halves of the records, are from one pass."""
+    passes, add = Counter(), Histogram.add
+
+    def count(histogram, values):
+        passes[histogram.name] += 1
+        add(histogram, values)
+
+    monkeypatch.setattr(Histogram, "add", count)
+    settings = {"calibration": "percentile", "calibration_count": 20}
+    if exporter:
+        facts = exporter.export(*glitch, tmp_path / "out", "int8", **settings)
+    else:
+        facts = quantize_graph(SavedModel(glitch[0]), tmp_path, Examples(glitch[1]), GraphQuantization(**settings))
+    assert set(passes.values()) == {20} and facts["stability"]["activations"] == len(passes)
+
+
+def test_the_converter_of_litert_calibrates_on_one_record_if_its_ranges_are_replaced(glitch, tmp_path, monkeypatch):
+    feeds, convert = [], litert_converter.convert
+
+    def count(serving, parameters, feed, **options):
+        feeds.append(len(feed))
+        return convert(serving, parameters, feed, **options)
+
+    monkeypatch.setattr(litert_converter, "convert", count)
+    settings = {"calibration": "percentile", "calibration_count": 20}
+    TFLITE.export(*glitch, tmp_path / "one", "int8", **settings)
+    assert feeds == [1]
+    monkeypatch.setattr(quantize_tflite, "_has_all_ranges", lambda content, histograms: False)
+    TFLITE.export(*glitch, tmp_path / "all", "int8", **settings)
+    assert feeds == [1, 1, 20]
+    one, whole = ((tmp_path / name / "Format-Serving/tflite").read_bytes() for name in ("one", "all"))
+    assert one == whole
+
+
+def test_activations_of_loops_have_the_ranges_of_the_converter(tmp_path):
+    def serve(x):
+        return {"y": tf.while_loop(lambda y: tf.reduce_sum(y) < 9, lambda y: [y * 2 + 1], [x])[0]}
+
+    source = saved(tmp_path / "model", serve, x=([1, 4], tf.float32))
+    content = litert_converter.convert_float(source, TFLiteConversion())
+    assert not quantize_tflite._has_all_ranges(content, {})
 
 
 def test_the_branch_of_a_residual_block_has_its_own_range_and_not_that_of_the_sum(tmp_path):

@@ -55,7 +55,13 @@ def test_table_of_backbones_agrees_with_keras():
         pytest.param(
             "EfficientNetB0", replace(RESOLVED, stored_size=(32, 32, 1)), 10, False, marks=pytest.mark.nightly
         ),
-        ("MobileNetV3Small 0.5", replace(with_settings(task="regression"), classes=2), 2, True),
+        pytest.param(
+            "MobileNetV3Small 0.5",
+            replace(with_settings(task="regression"), classes=2),
+            2,
+            True,
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_module_has_the_head_and_the_preprocessing(name, resolved, outputs, scaled, tmp_path):

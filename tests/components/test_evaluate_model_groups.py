@@ -8,6 +8,7 @@ import pytest
 
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate import beam_pipeline, loaded_models, plan
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.plan import split_models
@@ -130,3 +131,11 @@ def test_large_models_run_on_32_records_at_once(inputs, together, tmp_path, monk
 )
 def test_models_are_split_by_the_sizes_of_their_files(sizes, record_bytes, groups):
     assert split_models(sizes, record_bytes) == (tuple(groups), 512 * MB // record_bytes)
+
+
+@pytest.mark.parametrize(("values", "records"), [(4, 256), (96 * 96 * 3, 64), (224 * 224 * 3, 8), (1 << 24, 1)])
+def test_large_records_are_evaluated_in_small_batches_of_one_size(values, records):
+    """XLA compiles a program for each batch size, and every runtime retains the memory of its largest batch."""
+    features = {"x": TensorSpec("float32", (None, values)), "label": TensorSpec("int64", (None, 1))}
+    assert plan._batch_size(features, largest_model=0) == records
+    assert 256 % records == 0

@@ -15,6 +15,12 @@ from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion.int8_overflow import needs_reduced_range
 from tfopt.errors import ComponentError
 from tfopt.runtimes.openvino_import import openvino as ov
+from tfopt.runtimes.openvino_import import without_telemetry
+
+with without_telemetry():
+    import nncf
+    from nncf.openvino.statistics.aggregator import OVStatisticsAggregator
+    from nncf.quantization.range_estimator import RangeEstimatorParameters
 
 
 def graph_of(folder: Path):
@@ -25,6 +31,11 @@ def weights_of(folder: Path) -> list[np.ndarray]:
     """The stored kernels and matrices, quantized or not."""
     constants = [op.get_data() for op in graph_of(folder).get_ops() if op.get_type_name() == "Constant"]
     return [array for array in constants if array.dtype.kind in "fi" and array.size > 70]
+
+
+def run(model, batches) -> np.ndarray:
+    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return np.concatenate([next(iter(compiled([batch]).values())) for batch in batches])
 
 
 def test_the_files_contain_no_local_path(exported_digits, digits_model):
@@ -94,6 +105,63 @@ def test_the_stability_compares_the_mean_ends_of_each_activation_on_both_halves(
     of_x, of_relu = (2 + 2) / (10 + 4), (10 - 8) / 10
     assert stability["largest_difference"] == pytest.approx(of_x)
     assert stability["median_difference"] == pytest.approx((of_x + of_relu) / 2)
+
+
+def test_the_ranges_of_all_methods_are_from_one_pass_and_those_of_nncf(tmp_path, monkeypatch):
+    draw = np.random.default_rng(0)
+    kernel = tf.constant(draw.normal(size=(3, 3, 3, 4)), tf.float32)
+
+    def serve(x):
+        return {"y": tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME"))}
+
+    model = openvino_graph.convert(saved(tmp_path / "model", serve, x=([None, 8, 8, 3], tf.float32)))
+    feed = [{"x": rows[None]} for rows in draw.normal(size=(10, 8, 8, 3)).astype(np.float32)]
+    forms, passes, collect = [], [], OVStatisticsAggregator.collect_statistics
+
+    def count(aggregator, *arguments):
+        passes.append(aggregator)
+        collect(aggregator, *arguments)
+
+    parameters = OpenVINOConversion(bias_correction="fast")
+    monkeypatch.setattr(OVStatisticsAggregator, "collect_statistics", count)
+    _, settings, *_ = quantization.quantize(model, feed, parameters, lambda form: forms.append(form) or 0.1)
+    assert len(passes) == 1 and len(forms) == 2
+    for form, estimator in zip(forms, quantization.ESTIMATORS.values(), strict=True):
+        settings["advanced_parameters"].activations_range_estimator_params = estimator or RangeEstimatorParameters()
+        own = nncf.quantize(model.clone(), nncf.Dataset(feed), subset_size=len(feed), **settings)
+        ours, theirs = (
+            [op.get_data() for op in one.get_ops() if op.get_type_name() == "Constant"] for one in (form, own)
+        )
+        assert len(ours) == len(theirs) > 5 and all(map(np.array_equal, ours, theirs))
+    assert len(passes) == 3
+
+
+def test_biases_are_corrected_where_that_is_closer_to_the_float_model(tmp_path):
+    """Quantize convolutions of images that are zero at their borders, whose means say little about their values."""
+    draw = np.random.default_rng(0)
+    kernels = [tf.constant(draw.normal(size=(3, 3, *size)) / 3, tf.float32) for size in ((1, 8), (8, 8))]
+    bias = draw.normal(size=8).astype(np.float32)
+
+    def serve(x):
+        return {"y": tf.nn.conv2d(tf.nn.relu(tf.nn.conv2d(x, kernels[0], 2, "SAME") + bias), kernels[1], 2, "SAME")}
+
+    images = np.zeros((40, 1, 16, 16, 1), np.float32)
+    images[..., 5:11, 5:11, :] = draw.random((40, 1, 6, 6, 1))
+    feed = [{"x": image} for image in images]
+    model = openvino_graph.convert(saved(tmp_path / "model", serve, x=([None, 16, 16, 1], tf.float32)))
+    exact = run(model, images)
+    errors, forms = {}, {}
+    for correction in ("none", "fast", "full", "auto"):
+        parameters = OpenVINOConversion(calibration="min_max", bias_correction=correction)
+        form, *_, facts = quantization.quantize(
+            model, feed, parameters, lambda form: float(((run(form, images) - exact) ** 2).mean())
+        )
+        forms[correction], errors[correction] = run(form, images), ((run(form, images) - exact) ** 2).mean()
+    measured = {correction: pytest.approx(errors[correction]) for correction in ("none", "fast")}
+    chosen = min(measured, key=errors.get)
+    assert facts["bias_correction"] == {"chosen": chosen, "error": measured}
+    assert len({errors[correction] for correction in ("none", "fast", "full")}) == 3
+    np.testing.assert_array_equal(forms["auto"], forms[chosen])
 
 
 @pytest.mark.nightly  # daily: the mixes of ONNX and LiteRT

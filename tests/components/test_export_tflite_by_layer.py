@@ -20,6 +20,7 @@ from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.export_tflite.flatbuffer import dense_scale_bytes
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.components.export_tflite.quantize import MAX_EXTRA_DEGRADATION, choose_dense_scales
+from tfopt.conversion.calibration import compare_halves
 from tfopt.conversion.convert import summarize
 from tfopt.conversion.mixed_precision import Layer, rank_promotions
 from tfopt.data.batches import read_batches
@@ -337,7 +338,8 @@ def test_the_stability_compares_the_ends_of_each_activation_on_both_halves(tmp_p
     model = saved(tmp_path / "model", serve, x=([None, 2], tf.float32))
     content = litert_converter.convert_float(model, TFLiteConversion())
     rows = [[-1.0, 7.0], [-4.0, 10.0], [-3.0, 9.0], [-2.0, 5.0]] * 20
-    stability = quantize.measure_stability(content, [{"x": np.float32([row])} for row in rows])
+    histograms = quantize.measure_histograms(content, [{"x": np.float32([row])} for row in rows])
+    stability = compare_halves(histograms.values())
     of_x, of_relu, of_y = (1 + 1) / (10 + 4), (10 - 9) / 10, (7 - 5 + 10 - 9) / (10 - 5)
     assert stability["activations"] == 3 and stability["least_stable"] != "x"
     assert stability["largest_difference"] == pytest.approx(of_y)

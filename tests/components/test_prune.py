@@ -18,6 +18,7 @@ from tfopt.components.prune.masked_training import Masks
 from tfopt.components.prune.parameters import Pattern
 from tfopt.components.train.component import train
 from tfopt.data.batches import read_batches
+from tfopt.errors import ComponentError
 from tfopt.keras_models.weight_constraints import is_n_m
 from tfopt.training.user_module import UserModule
 
@@ -66,6 +67,7 @@ def test_zeros_are_exact_in_both_forms_and_the_other_weights_are_trained(pruned,
     assert zeros_by_shape[(128, 10)] == 768
 
 
+@pytest.mark.nightly  # daily: the values of clusters survive the same exports, in test_cluster.py
 def test_zeros_survive_the_export_in_the_bytes_of_tflite_and_onnx(pruned, tmp_path):
     from ai_edge_litert import schema_py_generated as schema
 
@@ -138,6 +140,25 @@ def test_blocks_are_pruned_entirely_and_a_learning_rate_of_zero_does_not_change_
     assert set(np.unique(tiles)) == {0, 8}
     assert (tiles == 0).sum() == 80
     np.testing.assert_array_equal(tuned[tuned != 0], before[tuned != 0])
+
+
+@pytest.mark.parametrize("pattern", ["magnitude", "channel"])
+def test_a_teacher_is_learned_from_instead_of_the_labels(pattern, parent, digits_examples, tmp_path):
+    """Train on a teacher that gives each digit the next class."""
+    teacher = keras_models.load(parent)
+    teacher.get_layer("digit").set_weights([np.roll(w, 1, -1) for w in teacher.get_layer("digit").get_weights()])
+    keras_models.save(teacher, tmp_path / "teacher")
+    given = {"teacher": tmp_path / "teacher", "alpha": 1.0, "temperature": 1.0}
+    options = given | {"pattern": pattern, "sparsity": 0.3, "multiple": 1, "schedule": "constant"}
+    tuned = {"epochs": 1, "batch_size": 8, "learning_rate": 0.01}  # the labels of ``eval`` would choose the first epoch
+    module = parent.path.parent / "module.py"
+    out = prune(parent, tmp_path / "out", digits_examples, module, **options, **tuned)["pruned"]
+    images, labels = eval_split(digits_examples)
+    classes = np.asarray(keras_models.load(out)(images)).argmax(1)
+    assert (classes == (labels + 1) % 10).mean() > 0.8
+    assert out.card.teacher.digest == KerasModel(tmp_path / "teacher").digest
+    with pytest.raises(ComponentError, match="a teacher without a module"):
+        prune(parent, tmp_path / "raw", digits_examples, **options)
 
 
 def test_without_a_module_the_model_card_has_the_differences(digits_model, digits_examples, tmp_path):

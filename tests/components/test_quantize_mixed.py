@@ -24,7 +24,6 @@ from tfopt.components.quantize.component import quantize
 from tfopt.components.quantize.fake_quant_training import Trainee
 from tfopt.components.quantize.layer_precisions import choose_precisions
 from tfopt.components.quantize.parameters import Settings
-from tfopt.components.quantize.quantize_aware import _distill
 from tfopt.conversion.onnx import int8, saved_model_export
 from tfopt.conversion.sensitivity_table import SensitivityTable
 from tfopt.errors import ComponentError
@@ -190,9 +189,13 @@ def test_a_loss_without_a_form_for_a_teacher_is_trained_on_labels_unless_a_teach
     parent, settings = KerasModel(digits_model), Settings()
     model, user = keras_models.load(parent), UserModule(module)
     tuner = FineTuner(model, parent, user, Examples(digits_examples), tmp_path, settings, 0)
-    assert _distill(tuner, None, parent, model, tmp_path / "outputs", settings) == {}
-    with pytest.raises(ComponentError, match="a teacher, and output 'digit' with the loss"):
-        _distill(tuner, parent, parent, model, tmp_path / "outputs", settings)
+    with tuner.distillation(parent, model, settings, is_required=False) as taught:
+        assert taught == {}
+    with (
+        pytest.raises(ComponentError, match="a teacher, and output 'digit' with the loss"),
+        tuner.distillation(parent, model, settings),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(

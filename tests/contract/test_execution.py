@@ -37,9 +37,31 @@ from tfopt.dag.outcome import Outcome
 from tfopt.run import main
 
 NIGHTLY = ("tune_recipe", "profile_training", "compare_backbones")  # a search or a measurement takes minutes
-# Components of seconds run on one of TFX and KFP each day, and on both at night.
-THROUGH_TFX = ("train", "prune", "validate_serving", "export_tflite")
-THROUGH_KFP = ("quantize", "cluster", "compile_xla", "benchmark", "optimize_graph", "export_onnx")
+# TFX and KFP run all components by the same code: most components run on one of them each day, and on both at night.
+THROUGH_TFX = (
+    "train",
+    "prune",
+    "validate_serving",
+    "export_tflite",
+    "export_openvino",
+    "check_drift",
+    "fold_batch_norm",
+    "quantize_graph",
+    "measure_sensitivities",
+)
+THROUGH_KFP = (
+    "quantize",
+    "cluster",
+    "compile_xla",
+    "benchmark",
+    "evaluate",
+    "optimize_graph",
+    "export_onnx",
+    "export_stablehlo",
+    "cast_precision",
+    "equalize_ranges",
+    "replay",
+)
 
 
 def each(names: Iterable[str], nightly: tuple[str, ...] = ()) -> pytest.MarkDecorator:
@@ -115,7 +137,8 @@ def keras_2(artifacts, tmp_path_factory) -> dict[str, Path]:
     return artifacts | write_keras_2(tmp_path_factory.mktemp("keras 2"))
 
 
-@each([name for name in COMPONENTS if takes_keras(name)])
+# test_quantize_models.py trains Keras 2 models with rounding each day.
+@each([name for name in COMPONENTS if takes_keras(name)], nightly=("quantize",))
 def test_a_keras_2_model_is_taken_where_a_keras_model_is(name: str, keras_2, tmp_path):
     for output, path in run_component(name, keras_2, tmp_path).items():
         check_output(name, output, path)

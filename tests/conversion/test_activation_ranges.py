@@ -149,7 +149,7 @@ def test_every_channel_of_a_large_tensor_is_counted():
 
 def test_auto_takes_the_method_with_the_least_error_and_reports_all():
     errors = dict(zip(AUTO, (0.3, 0.1, 0.2), strict=True))
-    form, method, facts = choose_method("auto", lambda method: method, errors.__getitem__)
+    form, method, facts = choose_method("auto", lambda method: method, errors.__getitem__, AUTO)
     assert form == method == AUTO[1] and facts["activation_ranges"] == {"chosen": AUTO[1], "error": errors}
-    form, method, facts = choose_method("entropy", lambda method: method, errors.__getitem__)
+    form, method, facts = choose_method("entropy", lambda method: method, errors.__getitem__, AUTO)
     assert form == method == "entropy" and facts == {"activation_ranges": {"chosen": "entropy"}}

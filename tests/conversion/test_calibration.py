@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tfopt.conversion.calibration import drop_calibrated, split_halves
+from tfopt.conversion.activation_ranges import Histogram
+from tfopt.conversion.calibration import compare_halves, drop_calibrated, split_halves
 
 
 def test_the_halves_for_the_stability_of_ranges_have_no_common_batch():
@@ -17,6 +18,19 @@ def test_of_large_inputs_few_are_enough_to_see_how_much_ranges_vary():
     first, second = split_halves(feed)
     assert (len(first), len(second)) == (32, 32)
     assert list(map(len, split_halves(feed[:9]))) == [5, 4]
+
+
+def test_the_stability_compares_the_ends_of_every_other_record():
+    histogram, single = Histogram("relu"), Histogram("of one record")
+    for record in ([0, 7], [1, 10], [0, 8], [2, 5]):
+        histogram.add(record)
+    single.add([1, 2])
+    assert histogram.halves == ((0, 8), (1, 10))
+    stability = compare_halves([histogram, single])
+    assert stability == {
+        **{"activations": 1, "least_stable": "relu"},
+        **{"median_difference": 0.3, "largest_difference": 0.3},
+    }
 
 
 def test_records_that_a_model_was_calibrated_on_are_left_out_unless_there_are_no_others():

@@ -1,13 +1,16 @@
 """Test runner arguments, and that pipelines leave nothing open."""
 
+import pickle
 import sys
 import threading
 
 import apache_beam
 import pytest
+from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
 
 from tests.distributions import install
 from tfopt.data import beam_runner
+from tfopt.data.beam_options import CachedOptions
 from tfopt.errors import ComponentError
 
 PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=1"]
@@ -29,6 +32,18 @@ def square(folder):
 
 def test_a_pipeline_runs_at_the_end_of_its_block(tmp_path):
     assert square(tmp_path) == 328350
+
+
+def test_views_of_options_are_made_once_and_share_their_values_in_a_worker_too():
+    options = CachedOptions(["--runner=FnApiRunner", "--impersonate_service_account=me"])
+    view = options.view_as(StandardOptions)
+    assert options.view_as(StandardOptions) is view
+    view.runner = "DaskRunner"
+    options.view_as(GoogleCloudOptions)
+    copy = pickle.loads(pickle.dumps(options))
+    assert copy.view_as(StandardOptions).runner == options.get_all_options()["runner"] == "DaskRunner"
+    copy.view_as(StandardOptions).runner = "SparkRunner"
+    assert copy.get_all_options()["runner"] == "SparkRunner"
 
 
 def test_an_exception_in_the_block_prevents_the_run(tmp_path):

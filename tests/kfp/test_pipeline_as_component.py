@@ -124,6 +124,7 @@ def test_the_component_has_the_steps_and_parameters_of_the_pipeline(tmp_path):
     assert "outputDefinitions" not in plain
 
 
+@pytest.mark.nightly  # daily: the steps and parameters of the component, and tests/kfp/test_container_entry.py
 @pytest.mark.skipif(" " in sys.executable, reason="KFP's local engine does not quote the path of Python in a shell")
 def test_a_nested_pipeline_runs_in_kfps_local_engine(tmp_path, monkeypatch, digits_model, digits_examples):
     """Run the commands of the steps as processes, because KFP runs a container component only in a container."""

@@ -35,6 +35,7 @@ from tfopt.value_types import JsonObject
 Method = Literal["min_max", "percentile", "entropy", "mse", "moving_average"]
 Range = tuple[float, float]
 Form = TypeVar("Form")
+Name = TypeVar("Name", bound=str)
 
 AUTO: tuple[Method, ...] = ("min_max", "moving_average", "percentile")  # that `choose_method` compares
 BINS = 4096
@@ -60,6 +61,7 @@ class Histogram:
         self.counts = np.zeros(BINS, np.int64)
         self.is_exact = False  # True if an operation reads the values that must not be clipped
         self._records, self._mean = 0, np.zeros(2)
+        self._halves: list[Range] = [(math.inf, -math.inf)] * 2  # ends of every other record
 
     def add(self, values: ArrayLike) -> None:
         """Add the values of one record.
@@ -77,6 +79,8 @@ class Histogram:
             raise ComponentError(received, "finite numbers", fix)
         grows = low < self.low or high > self.high
         self.low, self.high = min(low, self.low), max(high, self.high)
+        half = self._halves[self._records % 2]
+        self._halves[self._records % 2] = (min(low, half[0]), max(high, half[1]))
         self._records += 1
         self._mean += (np.array([low, high]) - self._mean) * max(1 / self._records, SLOWEST)
         if grows:
@@ -87,6 +91,11 @@ class Histogram:
         sample = flat[::step]
         bins = np.floor(sample[sample != 0] / np.float32(self.width)).astype(np.int64)
         self.counts += np.bincount(bins - self.first, minlength=BINS)
+
+    @property
+    def halves(self) -> tuple[Range, Range]:
+        """Return the ranges of two disjoint halves of the records, every other record in each; infinite without one."""
+        return self._halves[0], self._halves[1]
 
     def _extend(self) -> None:
         low, high = min(self.low, 0.0), max(self.high, 0.0)
@@ -158,11 +167,11 @@ class Histogram:
 
 
 def choose_method(
-    calibration: Method | Literal["auto"],
-    quantize: Callable[[Method], Form],
+    calibration: Name | Literal["auto"],
+    quantize: Callable[[Name], Form],
     measure: Callable[[Form], float],
-    methods: Sequence[Method] = AUTO,
-) -> tuple[Form, Method, ConversionFacts]:
+    methods: Sequence[Name],
+) -> tuple[Form, Name, ConversionFacts]:
     """Return the quantized form by a method, the method, and metadata for the model card.
 
     ``auto`` makes one by each of the ``methods``, and returns the one with the least error; ``measure`` returns it for

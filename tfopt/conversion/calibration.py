@@ -1,13 +1,14 @@
 """Examples to calibrate on, and the stability of the ranges found on them."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch
+from tfopt.conversion.activation_ranges import Histogram
 from tfopt.conversion.conversion_facts import CalibrationFacts
 from tfopt.conversion.parameters import Calibration
 from tfopt.data.batches import Batch, parse_records, sample_records
@@ -69,11 +70,18 @@ def record_digest(record: bytes) -> str:
 def split_halves(feed: list[Batch]) -> tuple[list[Batch], list[Batch]]:
     """Split calibration data into two disjoint parts, every other batch in each; of large inputs only the first ones.
 
-    Ranges are measured on both only to report how much they vary.
+    Ranges are measured on both only to report how much they vary. `compare_halves` does so without another pass.
     """
     values = sum(array.size for batch in feed[:1] for array in batch.values())
     most = 2 * max(FEWEST_COMPARED, COMPARED_VALUES // max(values, 1))
     return feed[:most:2], feed[1:most:2]
+
+
+def compare_halves(histograms: Iterable[Histogram]) -> JsonObject:
+    """Compare the ranges of two disjoint halves of the records, for the model card; see `compare_ranges`."""
+    halves = {histogram.name: histogram.halves for histogram in histograms}
+    measured = {name: ends for name, ends in halves.items() if np.isfinite(ends).all()}
+    return compare_ranges(*({name: ends[half] for name, ends in measured.items()} for half in (0, 1)))
 
 
 def compare_ranges(one: Ranges, other: Ranges) -> JsonObject:

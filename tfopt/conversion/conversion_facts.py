@@ -71,4 +71,5 @@ class ConversionFacts(TypedDict, total=False):
     layers_in_8_bits: list[str]
     preset: str
     attention: bool
+    bias_correction: JsonObject
     activation_ranges: JsonObject

@@ -218,12 +218,12 @@ def _check_local_options(options: Any) -> None:
 
 
 def _parsed(arguments: list[str]) -> Any:
-    from apache_beam.options.pipeline_options import PipelineOptions
+    from tfopt.data.beam_options import CachedOptions  # imports Beam
 
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output):
-            options = PipelineOptions(arguments)
+            options = CachedOptions(arguments)
             options.get_all_options()
     except SystemExit as error:  # raised by argparse
         received = f"Beam's arguments {shlex.join(arguments)}: {output.getvalue().strip().splitlines()[-1]}"

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,7 @@ class Comparison:
         *,
         special: bool = False,
         stateful: bool = False,
+        equal: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Run the parent on each signature and store its outputs.
 
@@ -84,15 +86,18 @@ class Comparison:
                 `FrozenRuntime`: when TensorFlow serves a model, Grappler rewrites it.
             stateful: The model changes its state while it serves, or has random outputs. The parent is loaded and run
                 a second time, and outputs that differ then are not compared.
+            equal: Signatures to leave out, and for each the one that computes the same.
 
         Raises:
             ComponentError: If that signature of the parent does not exist, cannot be run or returns NaN.
         """
-        self.source, self.skipped = "", {}
+        self.source = ""
+        self.skipped = {key: f"it computes the same as {other}" for key, other in equal.items()}
         self._recorded: dict[str, _RecordedOutputs] = {}
         self._probes: dict[str, list[Probe]] = {}
         self._random: set[str] = set()
-        keys = sorted(keys, key=lambda key: key != signature)  # its examples have sizes for the inputs of the others
+        # The examples of the first one have sizes for the inputs of the others.
+        keys = sorted(set(keys) - set(equal), key=lambda key: (key != signature, key))
         if signature != SERVING_DEFAULT and signature not in keys:
             raise ComponentError(f"no signature {signature!r}", "one of its signatures", nearest(signature, keys))
         for key in keys:
@@ -226,6 +231,17 @@ class Comparison:
             raise ComponentError(received, "an output to compare the optimized model by", "seed its random operations")
         self._random |= random
         self.skipped |= dict.fromkeys(random, "it differs from run to run of the model")
+
+
+def equal_signatures(frozen: Frozen, first: str) -> dict[str, str]:
+    """Return signatures that have the nodes of another one, and that one for each: the ``first`` if possible."""
+    distinct: dict[str, str] = {}
+    equal = {}
+    for key in sorted(frozen.signatures, key=lambda key: key != first):
+        ends = repr((frozen.signatures[key].inputs, frozen.signatures[key].outputs))
+        if (other := distinct.setdefault(ends, key)) != key:
+            equal[key] = other
+    return equal
 
 
 def why_no_special_values(frozen: Frozen) -> str:

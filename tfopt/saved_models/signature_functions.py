@@ -7,6 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from tfopt.errors import ComponentError
 from tfopt.graph.const_arrays import restore_weights, zero_weights
 from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.graph_def import GraphDef, NodeDef, node_of, nodes, reach, subgraph
+from tfopt.graph.law_runner import optimize
 from tfopt.graph.matching.pattern import COMMUTING
+from tfopt.graph.report import Report
 from tfopt.processes.memory import free_graphs
 from tfopt.saved_models.marked_functions import NO_INLINE
 from tfopt.value_types import Tensors
@@ -65,6 +68,24 @@ def write_functions(
     del graph
     make_saved_model_reproducible(folder)
     return added
+
+
+def share_signatures(frozen: Frozen, first: str) -> Frozen:
+    """Return a model in which signatures that compute the same have the same nodes, those of the ``first`` if possible.
+
+    Keras exports ``serve`` next to ``serving_default``: a step would optimize, calibrate and compare both. A model that
+    writes variables is returned unchanged.
+    """
+    shared: dict[bytes, Signature] = {}
+    for key in sorted(frozen.signatures, key=lambda key: key != first) if not frozen.state else ():
+        shared.setdefault(_digest(frozen.graph, frozen.signatures[key]), frozen.signatures[key])
+    if not shared or len(shared) == len(frozen.signatures):
+        return frozen
+    signatures = {
+        key: replace(shared[_digest(frozen.graph, signature)], method=signature.method)
+        for key, signature in frozen.signatures.items()
+    }
+    return optimize(replace(frozen, signatures=signatures), ("strip_unused",), Report())
 
 
 def check_fixed_layout(frozen: Frozen) -> None:

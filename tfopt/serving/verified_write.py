@@ -7,7 +7,7 @@ from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, SavedModel
 from tfopt.artifacts.model_card import Verification
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph_checks.comparison import Comparison, tolerance_of
+from tfopt.graph_checks.comparison import Comparison, equal_signatures, tolerance_of
 from tfopt.runtimes import environment
 from tfopt.saved_models import saved_model
 from tfopt.saved_models.state import changes_state
@@ -46,6 +46,7 @@ def write_verified(
         examples,
         baseline.signature,
         stateful=changes_state(rewritten.graph),
+        equal=equal_signatures(rewritten, baseline.signature),
     )
     return comparison.verify(lambda key: runtimes.load(written, signature=key), allowed, what=what, fix=fix)
 

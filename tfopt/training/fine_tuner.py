@@ -1,10 +1,11 @@
 """Fine-tuning for `prune`, `cluster` and `quantize`: one round, and a second round if a goal is missed."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tfopt import keras_models
@@ -18,7 +19,8 @@ from tfopt.metric_table import HIGHER_IS_BETTER
 from tfopt.reports.evaluation_report import Metric
 from tfopt.training.compute.fused_batch_norm import fuse_batch_norms
 from tfopt.training.datasets.dataset import Source
-from tfopt.training.fine_tuning_inputs import FineTuningSettings
+from tfopt.training.distillation import UnsupportedLossError
+from tfopt.training.fine_tuning_inputs import FineTuningSettings, TeacherSettings
 from tfopt.training.fit_loop import History, evaluate_model, evaluate_source, fit_model
 from tfopt.training.model_assembly import Assembly, check_compiled, check_same_keras
 from tfopt.training.teacher_predictions import prepare_distillation
@@ -58,16 +60,32 @@ class FineTuner:
         self.second = SecondRound(settings, parent, examples, model, self.sources)
         self._distill: Callable[[Any], AbstractContextManager[None]] = lambda model: nullcontext()
 
-    def distill(self, teacher: Model, model: Any, folder: Path, *, temperature: float, alpha: float) -> JsonObject:
-        """Train by distillation from now on, and return facts for the model card.
+    @contextmanager
+    def distillation(
+        self, teacher: Model | None, model: Any, settings: TeacherSettings, *, is_required: bool = True
+    ) -> Iterator[JsonObject]:
+        """Train by distillation, if there is a teacher, and yield facts for the model card.
 
-        The compiled model has the outputs of those that will be fine-tuned. The folder is for the teacher's outputs.
-        Raise ComponentError if the teacher and the model do not fit, or its loss has no form for a teacher.
+        The compiled model has the outputs of those that will be fine-tuned. Raise ComponentError if the teacher and the
+        model do not fit, or the module's loss has no form for a teacher; if the teacher is not required, such a loss is
+        used without it.
         """
-        self.sources["train"], self._distill, facts = prepare_distillation(
-            *(teacher, model, self.sources["train"], folder, self.user.path), temperature=temperature, alpha=alpha
-        )
-        return facts
+        if teacher is None or not settings.alpha:
+            yield {}
+            return
+        with TemporaryDirectory(prefix="tfopt-teacher-") as folder:
+            place, train, facts = Path(folder, "outputs"), self.sources["train"], JsonObject()
+            try:
+                self.sources["train"], self._distill, facts = prepare_distillation(
+                    *(teacher, model, train, place, self.user.path),
+                    temperature=settings.temperature,
+                    alpha=settings.alpha,
+                )
+            except UnsupportedLossError as error:
+                if is_required:
+                    raise
+                log.info("trained on the labels alone: %s", error.received)
+            yield facts
 
     def compile(self, model: Any) -> Any:
         """Compile a model as the module does, with a new optimizer and schedule, and return it."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from tfopt.artifacts import Examples, PythonModule
+from tfopt.artifacts import Examples, Model, PythonModule
 from tfopt.declaration.parameters import Between, Reads
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import GOAL_MAPPING, read_goals
@@ -34,6 +34,28 @@ class FineTuningSettings:
     )
     batch_size: Annotated[int, Between(1, None)] = 64
     learning_rate: Annotated[float, Between(0, None)] | None = 1e-4
+
+
+@dataclass(frozen=True)
+class TeacherSettings:
+    """Parameters of distillation.
+
+    Attributes:
+        alpha: Fraction of the teacher in the loss; the rest is the labels'. When 0: no teacher.
+        temperature: Divisor of the logits of teacher and student before they are compared.
+    """
+
+    alpha: Annotated[float, Between(0, 1)] = 0.7
+    temperature: Annotated[float, Between(1, 100)] = 4.0
+
+
+def check_teacher(teacher: Model | None, settings: TeacherSettings, module: PythonModule | None) -> None:
+    """Raise ComponentError if a teacher is passed that would not be used."""
+    if teacher is not None and module is None:
+        fix = "pass module=PATH and examples=PATH, or leave the teacher out"
+        raise ComponentError("a teacher without a module", "a module to fine-tune with", fix)
+    if teacher is not None and settings.alpha == 0:
+        raise ComponentError("a teacher and alpha=0", "a fraction of the teacher in the loss", "leave one of them out")
 
 
 def check_fine_tuning_inputs(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfopt import keras_models
-from tfopt.artifacts import Examples, KerasModel
+from tfopt.artifacts import Examples, KerasModel, Model
 from tfopt.artifacts.formats import RUNTIME_PACKAGES, installed_versions
 from tfopt.components.prune.channels.importance import Losses, label_free_losses, labeled_losses
 from tfopt.components.prune.channels.latency import LatencyMeter
@@ -38,7 +38,12 @@ MAX_LINES = 12  # of the table
 
 
 def prune_channels(
-    model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
+    model: KerasModel,
+    examples: Examples | None,
+    module: Path | None,
+    target: Path,
+    settings: Settings,
+    teacher: Model | None = None,
 ) -> JsonObject:
     """Write the smaller model into the staging folder ``target`` and return the facts for its model card.
 
@@ -64,9 +69,11 @@ def prune_channels(
         surgery = _verify(removal, inputs)
         smaller = removal.model
         tuned: JsonObject = {"reason": "no module: pruned after training, without fine-tuning"}
+        taught: JsonObject = {}
         if tuner:
             before = tuner.evaluate(parent)
-            smaller, tuned = fine_tune(tuner.compile(smaller), [], tuner, settings)
+            with tuner.distillation(teacher, parent, settings) as taught:
+                smaller, tuned = fine_tune(tuner.compile(smaller), [], tuner, settings)
             tuned |= {"parent": before}
     verified = save_and_compare(smaller, target, model, parent, examples, fix=FIX)
     if removal.table:
@@ -79,6 +86,7 @@ def prune_channels(
         "report": removal.report | layers,
         "fine_tuned": tuned,
         "verified": verified | {"surgery": surgery},
+        **taught,
     }
 
 

@@ -20,8 +20,8 @@ from onnxruntime.quantization.calibrate import TensorsData, create_calibrator, s
 from onnxruntime.quantization.quant_utils import QUANT_INPUT_SUFFIX
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from tfopt.conversion import calibration
-from tfopt.conversion.activation_ranges import Histogram, Method, choose_method, select_ranges
+from tfopt.conversion.activation_ranges import AUTO, Histogram, Method, choose_method, select_ranges
+from tfopt.conversion.calibration import compare_halves
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.mixed_precision import ERROR_RECORDS, Layer, MixedModel, compare_tensors
 from tfopt.conversion.onnx import block_weights as onnx_block_weights
@@ -77,15 +77,13 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
             self._floating = onnx_float_part.find(self._float)
             onnx.save(self._float, self.prepared)  # with the names of its nodes
             self._histograms = _histograms(self.prepared, self._feed)
-            halves = (_histograms(self.prepared, half) for half in calibration.split_halves(self._feed))
-            stable = calibration.compare_ranges(*(select_ranges(half, "min_max") for half in halves))
         ranges = select_ranges(self._histograms, "min_max")
         self._floating = onnx_float_part.add_few_levels(self._floating, self._float, ranges)
         self._excluded = [*self._floating.operations, *find_read_for_shapes(self._float.graph)]
         floating = [node for node in self._float.graph.node if node.name in self._floating.operations]
         for name in {name for node in floating for name in (*node.input, *node.output)} & self._histograms.keys():
             self._histograms[name].is_exact = True
-        self.facts: ConversionFacts = {"stability": stable, **self._floating.facts()}
+        self.facts: ConversionFacts = {"stability": compare_halves(self._histograms.values()), **self._floating.facts()}
         self._producers = {name: node for node in self._float.graph.node for name in node.output}
         self._matrices = onnx_block_weights.find_matrices(self._float.graph, self._floating.operations)
         self._store_ranges("min_max")
@@ -102,7 +100,7 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
             self._store_ranges(method)
             return measure_error(self.quantize(dict.fromkeys(self._matrices, "int8")))
 
-        _, chosen, facts = choose_method(method, lambda method: method, measure)
+        _, chosen, facts = choose_method(method, lambda method: method, measure, AUTO)
         self._store_ranges(chosen)
         return facts
 
