@@ -12,7 +12,7 @@ from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.components.check_drift.levels import FIXED, Levels, Shares
 from tfopt.data.batches import Batch
 from tfopt.runtimes.openvino import compile_model
-from tfopt.runtimes.saved_model import FrozenSavedModelRuntime
+from tfopt.runtimes.saved_model import SessionRuntime
 
 SIGNED, UNSIGNED = 11, 12  # DT_QINT8 and DT_QUINT8 of TensorFlow
 
@@ -88,7 +88,7 @@ def open_saved_model(model: Model, folder: Path) -> Callable[[Batch], Shares] | 
         levels[read.name] = Levels.of(source, kind, 0)
     if not levels:
         return None
-    runtime = FrozenSavedModelRuntime(model, meta_graph, model.signature, threads=None)
+    runtime = SessionRuntime(model, meta_graph, model.signature, threads=None)
 
     def count(batch: Batch) -> Shares:
         results = runtime.call(batch)

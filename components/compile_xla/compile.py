@@ -31,7 +31,7 @@ from tfopt.graph_checks.special_values import EXTREMES, IEEE
 from tfopt.processes.memory import free_graphs
 from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.runtimes import Runtime, environment
-from tfopt.runtimes.saved_model import SavedModelRuntime
+from tfopt.runtimes.saved_model import FunctionRuntime
 from tfopt.saved_models.saved_model import opened
 from tfopt.saved_models.signature_functions import share_signatures
 from tfopt.saved_models.unsupported_ops import check_supported, find_unsupported_ops
@@ -72,7 +72,7 @@ def _write_verified(
     after = functools.cache(
         lambda key: (
             child.with_signature(key)
-            if isinstance(child, SavedModelRuntime)
+            if isinstance(child, FunctionRuntime)
             else runtimes.load(SavedModel(target), signature=key)
         )
     )

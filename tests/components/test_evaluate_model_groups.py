@@ -13,7 +13,7 @@ from tfopt.components.evaluate import beam_pipeline, loaded_models, plan
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.plan import split_models
 from tfopt.data import beam_runner
-from tfopt.runtimes.saved_model import SavedModelRuntime
+from tfopt.runtimes.saved_model import FunctionRuntime
 
 MB = 1 << 20
 
@@ -103,13 +103,13 @@ def test_groups_give_the_same_report(inputs, together, loaded_together, tmp_path
 
 @pytest.mark.parametrize(("limit", "records"), [(MB, 250), (0, 32)], ids=["small models", "large models"])
 def test_large_models_run_on_32_records_at_once(inputs, together, tmp_path, monkeypatch, limit, records):
-    counts, run = set(), SavedModelRuntime.call
+    counts, run = set(), FunctionRuntime.call
 
     def counted(runtime, arrays):
         counts.add(max(len(array) for array in arrays.values()))
         return run(runtime, arrays)
 
-    monkeypatch.setattr(SavedModelRuntime, "call", counted)
+    monkeypatch.setattr(FunctionRuntime, "call", counted)
     monkeypatch.setattr(plan, "LARGE_MODEL", limit)
     report = evaluate(**inputs, evaluation=tmp_path / "evaluation")["evaluation"].read()
     assert max(counts) == records

@@ -13,7 +13,7 @@ from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_in_child
-from tfopt.runtimes.saved_model import FrozenSavedModelRuntime, SavedModelRuntime
+from tfopt.runtimes.saved_model import FunctionRuntime, SessionRuntime
 from tfopt.saved_models.saved_model import read, write
 
 
@@ -36,13 +36,13 @@ def mixed(forms, request) -> Path:
     return forms[request.param]
 
 
-def test_frozen_models_without_objects_run_in_a_session_and_others_in_tensorflows_loader(mixed, digits_model, tmp_path):
+def test_variables_and_frozen_graphs_are_in_a_session_and_functions_of_inputs_are_called(mixed, digits_model, tmp_path):
     is_frozen = not (Path(mixed) / "fingerprint.pb").exists()
-    assert isinstance(runtimes.load(Model(mixed)), FrozenSavedModelRuntime if is_frozen else SavedModelRuntime)
+    assert isinstance(runtimes.load(Model(mixed)), SessionRuntime if is_frozen else FunctionRuntime)
     write(read(Path(digits_model) / "Format-Serving"), tmp_path / "frozen")
     images = np.random.default_rng(0).random((5, 8, 8, 1), np.float32)
     with runtimes.load(Model(digits_model)) as before, runtimes.load(Model(tmp_path / "frozen")) as after:
-        assert isinstance(after, FrozenSavedModelRuntime)
+        assert isinstance(before, SessionRuntime) and isinstance(after, SessionRuntime)
         assert (before.inputs, before.outputs) == (after.inputs, after.outputs)
         expected, received = before.run({"image": images}), after.run({"image": images})
     for name, array in expected.items():
