@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts.graph_def import data_type, subgraph
 from tfopt.components.cast_precision.castable_ops import candidates, changed_attributes
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.graph_def import data_type, subgraph
 from tfopt.graph.law import Maker
 from tfopt.graph.law_order import NORMALIZING
 from tfopt.graph.law_runner import optimize

@@ -10,6 +10,7 @@ import numpy as np
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts.graph_def import reach
 from tfopt.components.equalize_ranges.factors import Factors, Floats, choose_factors, reading_of
 from tfopt.conversion.calibration import sample_inputs
 from tfopt.conversion.parameters import Calibration
@@ -17,7 +18,6 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.graph_def import reach
 from tfopt.graph.law_order import FOLDING
 from tfopt.graph.law_runner import graph_of, optimize
 from tfopt.graph.matching.channel_groups import ChannelGroup, Reader, channel_groups, divide_channels

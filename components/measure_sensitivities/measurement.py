@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.graph_def import reach
 from tfopt.components.measure_sensitivities.fake_quantization import INPUTS, WEIGHTS, round_inputs, round_weights
 from tfopt.components.measure_sensitivities.losses import LossMeasure
 from tfopt.conversion.sensitivity_table import describe_kernel
@@ -22,7 +23,6 @@ from tfopt.data.feature_schema import label_of, match_features, stored_features
 from tfopt.data.sample_inputs import compared_records, count_records, draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.graph_def import reach
 from tfopt.graph.law_order import FOLDING
 from tfopt.graph.law_runner import graph_of, optimize
 from tfopt.graph.matching.linear_ops import TRANSPOSED

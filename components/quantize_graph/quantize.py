@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts.graph_def import reach
 from tfopt.components.quantize_graph.int8_operations import FUSED, Int8Writer
 from tfopt.components.quantize_graph.layers import Layer, Stays, find_layers
 from tfopt.components.quantize_graph.parameters import GraphQuantization
@@ -19,7 +20,6 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.graph_def import reach
 from tfopt.graph.law_order import FOLDING
 from tfopt.graph.law_runner import graph_of, optimize
 from tfopt.graph.mutable_graph import Graph, Tensor

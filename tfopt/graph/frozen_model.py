@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfopt.graph.graph_def import GraphDef, node_of
+from tfopt.artifacts.graph_def import GraphDef, node_of
 from tfopt.graph.shape_inference import Shape
 
 PREDICT = "tensorflow/serving/predict"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.graph.graph_def import FunctionDef, GraphDef, NodeDef, reach, unused_name
+from tfopt.artifacts.graph_def import FunctionDef, GraphDef, NodeDef, reach, unused_name
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import FRAMES, definition, is_pure, types_of
 

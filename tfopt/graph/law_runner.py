@@ -8,11 +8,11 @@ from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
 
+from tfopt.artifacts.graph_def import GraphDef, prune_functions
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.function_bodies import read_body, write_body
-from tfopt.graph.graph_def import GraphDef, prune_functions
 from tfopt.graph.law import LocalLaw, Maker, Refusal, SearchLaw, WholeGraphLaw
 from tfopt.graph.laws import laws
 from tfopt.graph.matching.control_flow_v1 import is_framed

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from tfopt.artifacts.graph_def import FunctionDef, GraphDef, reach, without_nodes
 from tfopt.graph.const_arrays import array_of
-from tfopt.graph.graph_def import FunctionDef, GraphDef, reach, without_nodes
 from tfopt.graph.shape_inference import Shape, shapes_of
 
 

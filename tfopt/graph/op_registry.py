@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from tfopt.graph.graph_def import NodeDef
+from tfopt.artifacts.graph_def import NodeDef
 from tfopt.graph.mutable_graph import Node, Tensor
 
 FRAMES = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch", "RefEnter", "RefExit", "RefMerge"}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.graph_def import nodes
 from tfopt.artifacts.model_card import ParityFacts, Verification
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.artifacts.saved_model_proto import DTYPES, read_meta_graph
@@ -27,7 +28,6 @@ from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.graph_def import nodes
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import (
     CRASHING,

@@ -17,10 +17,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.artifacts.graph_def import nodes, reach, readers
 from tfopt.artifacts.tensor_spec import TensorSpec, batched_tensors, fixed_batch
 from tfopt.data.batches import Batch
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.graph_def import nodes, reach, readers
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY
 from tfopt.graph.session import evaluate
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime

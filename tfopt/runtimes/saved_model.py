@@ -6,7 +6,6 @@ several copies of its constants. All others are loaded by `tf.saved_model.load` 
 """
 
 import copy
-import importlib
 import itertools
 import weakref
 from collections.abc import Collection
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
+from tfopt.artifacts.graph_def import node_of, prune_functions, reach
 from tfopt.artifacts.saved_model_proto import (
     DAMAGED,
     INIT,
@@ -30,11 +30,6 @@ from tfopt.data.text_inputs import read_text_inputs, tensor_specs
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.runtimes.runtime import Arrays, Call, Runtime, signature_error
-
-_graph_def = importlib.import_module("tfopt.graph.graph_def")  # by name: the package `graph` uses runtimes
-_op_registry = importlib.import_module("tfopt.graph.op_registry")
-node_of, prune_functions, reach = _graph_def.node_of, _graph_def.prune_functions, _graph_def.reach
-definition = _op_registry.definition
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 NUMBERS = itertools.count()  # of the functions that this process registered
@@ -255,13 +250,15 @@ def _caller(meta_graph: Any, signature: str) -> Any:
 
 def _is_function_call(meta_graph: Any, signature: str) -> bool:
     """Return True for a signature that only calls a function, in which no resource can have a name."""
+    from tensorflow.python.framework import op_def_registry  # no public name
+
     caller, graph = _caller(meta_graph, signature), meta_graph.graph_def
     bodies = {function.signature.name: function.node_def for function in graph.library.function}
     if caller is None or caller.attr["f"].func.name not in bodies:
         return False
     called = reach([caller.attr["f"].func.name], lambda name: functions_called(bodies[name]) & set(bodies))
     ops = {node.op for name in called for node in bodies[name]} - set(bodies)
-    definitions = [definition(op) for op in ops]
+    definitions = [op_def_registry.get(op) for op in ops]
     return all(one is not None and all(attr.name != "shared_name" for attr in one.attr) for one in definitions)
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfopt.artifacts.graph_def import FunctionDef, GraphDef, NodeDef, node_of, reach
+from tfopt.artifacts.graph_def import nodes as nodes_of
 from tfopt.artifacts.saved_model_proto import INIT, MAIN_OPS, asset_files, functions_called, init_ops
 from tfopt.errors import ComponentError
-from tfopt.graph.graph_def import FunctionDef, GraphDef, NodeDef, node_of, reach
-from tfopt.graph.graph_def import nodes as nodes_of
 from tfopt.graph.op_registry import attribute
 from tfopt.reports.inspection_report import OutsideOperator
 

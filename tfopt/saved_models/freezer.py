@@ -5,11 +5,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from tfopt.error_messages import first_line
-from tfopt.errors import ComponentError
-from tfopt.graph import grappler
-from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-from tfopt.graph.graph_def import (
+from tfopt.artifacts.graph_def import (
     STRING,
     GraphDef,
     NodeDef,
@@ -20,6 +16,10 @@ from tfopt.graph.graph_def import (
     subgraph,
     unused_name,
 )
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
+from tfopt.graph import grappler
+from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.law_runner import run_law
 from tfopt.graph.mutable_graph import Graph
 from tfopt.graph.op_registry import definition

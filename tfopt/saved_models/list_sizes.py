@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tfopt.artifacts.graph_def import FunctionDef, GraphDef, NodeDef, node_of
 from tfopt.graph.function_bodies import read_body
-from tfopt.graph.graph_def import FunctionDef, GraphDef, NodeDef, node_of
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.shape_inference import Shape
 

@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tfopt.artifacts.graph_def import FunctionDef, GraphDef, node_of, nodes, reach
 from tfopt.artifacts.saved_model_proto import functions_called
-from tfopt.graph.graph_def import FunctionDef, GraphDef, node_of, nodes, reach
 from tfopt.graph.op_registry import attribute
 from tfopt.storage.staging import link_tree
 

@@ -5,8 +5,8 @@ ranges have no width, and the interpreter aborts. OpenVINO and ONNX Runtime reco
 faster with them.
 """
 
+from tfopt.artifacts.graph_def import GraphDef, nodes
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.graph_def import GraphDef, nodes
 from tfopt.graph.law_runner import optimize
 from tfopt.graph.report import Report
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from tfopt.artifacts.graph_def import NodeDef, node_of, nodes, subgraph, without_nodes
 from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.graph_def import NodeDef, node_of, nodes, subgraph, without_nodes
 from tfopt.graph.session import session
 
 FIND, TABLE = "LookupTableFindV2", "HashTableV2"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.graph.graph_def import FLOAT, INT32
+from tfopt.artifacts.graph_def import FLOAT, INT32
 from tfopt.graph.law import Maker, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor

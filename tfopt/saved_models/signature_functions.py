@@ -12,11 +12,11 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from tfopt.artifacts.graph_def import GraphDef, NodeDef, node_of, nodes, reach, subgraph
 from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
 from tfopt.errors import ComponentError
 from tfopt.graph.const_arrays import restore_weights, zero_weights
 from tfopt.graph.frozen_model import Frozen, Signature
-from tfopt.graph.graph_def import GraphDef, NodeDef, node_of, nodes, reach, subgraph
 from tfopt.graph.law_runner import optimize
 from tfopt.graph.matching.pattern import COMMUTING
 from tfopt.graph.report import Report

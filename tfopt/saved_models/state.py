@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tfopt.artifacts.graph_def import GraphDef, NodeDef, node_of, nodes, reach, readers, subgraph
 from tfopt.artifacts.saved_model_proto import functions_called, read_meta_graph
 from tfopt.errors import ComponentError
-from tfopt.graph.graph_def import GraphDef, NodeDef, node_of, nodes, reach, readers, subgraph
 from tfopt.graph.op_registry import definition
 
 WRITES = re.compile(

@@ -1,7 +1,7 @@
+from tfopt.artifacts.graph_def import STRING, NodeDef, nodes
 from tfopt.artifacts.saved_model_proto import functions_called
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.graph_def import STRING, NodeDef, nodes
 from tfopt.graph.op_registry import definition
 
 DEVICE = "XLA_CPU_JIT"  # TensorFlow registers XLA's kernels by device; a GPU has nearly the same

@@ -19,8 +19,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from tfopt.artifacts.graph_def import reach
 from tfopt.error_messages import first_line
-from tfopt.graph.graph_def import reach
 from tfopt.graph.law import Graph, Maker, Node, Outcome, Tensor, WholeGraphLaw
 from tfopt.graph.op_registry import is_pure, output_types
 from tfopt.graph.session import evaluate

@@ -10,7 +10,7 @@ Source: tf.compat.v1.graph_util.extract_sub_graph.
 
 from collections.abc import Iterator
 
-from tfopt.graph.graph_def import reach
+from tfopt.artifacts.graph_def import reach
 from tfopt.graph.law import Graph, Outcome, WholeGraphLaw
 
 

@@ -6,7 +6,7 @@ about them therefore depend on the operations that read the result.
 
 import numpy as np
 
-from tfopt.graph.graph_def import GraphDef, reach
+from tfopt.artifacts.graph_def import GraphDef, reach
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure
 
