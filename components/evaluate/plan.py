@@ -33,6 +33,7 @@ LARGEST_BATCH, BATCH_BYTES = 256, 16 << 20  # every loaded runtime retains memor
 # A large model computes many values for a record: a transformer of 207 MB takes gigabytes for 256 records at once.
 LARGE_MODEL, LARGEST_BATCH_OF_LARGE_MODELS = 64 << 20, 32  # bytes of its files, records
 GROUP_BYTES = 384 << 20  # files of the models that are loaded together; in memory, a model takes several times as much
+MOST_TOGETHER = 8  # models: each runtime holds the activations of a batch, whatever the size of the files
 STORED_BYTES = 512 << 20  # stored predictions of all models
 FEWEST_RECORDS = 1024  # with fewer records between two loads of a model, loading would take most of the time
 
@@ -98,7 +99,7 @@ def make_plan(
 
 
 def split_models(sizes: Sequence[int], record_bytes: int) -> tuple[tuple[range, ...], int]:
-    """Split models that are too large to be loaded together into groups of consecutive ones.
+    """Split models that are too large or too many to be loaded together into groups of consecutive ones.
 
     Args:
         sizes: Bytes of the files of each model.
@@ -106,10 +107,12 @@ def split_models(sizes: Sequence[int], record_bytes: int) -> tuple[tuple[range, 
 
     Returns:
         The numbers of the models of each group, and the number of records whose predictions can be stored. All models
-        are in one group if they are small, or if their predictions are too large to be stored.
+        are in one group if they are small and few, or if their predictions are too large to be stored.
 
     >>> split_models([300 << 20, 100 << 20, 20 << 20], record_bytes=4096)
     ((range(0, 1), range(1, 3)), 131072)
+    >>> split_models([1 << 20] * 15, record_bytes=4096)
+    ((range(0, 8), range(8, 15)), 131072)
     """
     records = STORED_BYTES // record_bytes
     if records < FEWEST_RECORDS:
@@ -117,7 +120,7 @@ def split_models(sizes: Sequence[int], record_bytes: int) -> tuple[tuple[range, 
     starts, total = [0], 0
     for number, size in enumerate(sizes):
         total += size
-        if total > GROUP_BYTES and number > starts[-1]:
+        if number > starts[-1] and (total > GROUP_BYTES or number == starts[-1] + MOST_TOGETHER):
             starts.append(number)
             total = size
     return tuple(map(range, starts, [*starts[1:], len(sizes)])), records

@@ -68,15 +68,15 @@ def together(inputs, tmp_path_factory):
 
 @pytest.fixture
 def loaded_together(monkeypatch):
-    """Return the numbers of models whose graphs were in memory together."""
-    graphs, numbers = weakref.WeakSet(), set()
+    """Return the numbers of models that were in memory together."""
+    runtimes, numbers = weakref.WeakSet(), set()
 
     class CountedModel(loaded_models.LoadedModel):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
             if self.runtime:
-                graphs.add(self.runtime._call.graph)
-            numbers.add(len(graphs))
+                runtimes.add(self.runtime)
+            numbers.add(len(runtimes))
 
     monkeypatch.setattr(loaded_models, "LoadedModel", CountedModel)
     return numbers
@@ -122,12 +122,12 @@ def test_large_models_run_on_32_records_at_once(inputs, together, tmp_path, monk
 @pytest.mark.parametrize(
     ("sizes", "record_bytes", "groups"),
     [
-        ([1 * MB] * 20, 4000, [range(20)]),
+        ([1 * MB] * 20, 4000, [range(8), range(8, 16), range(16, 20)]),
         ([100 * MB] * 7, 4000, [range(3), range(3, 6), range(6, 7)]),
         ([900 * MB, 10 * MB, 900 * MB], 4000, [range(1), range(1, 2), range(2, 3)]),
         ([900 * MB, 900 * MB], 1 * MB, [range(2)]),
     ],
-    ids=["small", "large", "each larger than a group", "predictions too large to be stored"],
+    ids=["small and many", "large", "each larger than a group", "predictions too large to be stored"],
 )
 def test_models_are_split_by_the_sizes_of_their_files(sizes, record_bytes, groups):
     assert split_models(sizes, record_bytes) == (tuple(groups), 512 * MB // record_bytes)

@@ -7,6 +7,7 @@ several copies of its constants. All others are loaded by `tf.saved_model.load` 
 
 import copy
 import itertools
+import re
 import weakref
 from collections.abc import Collection
 from pathlib import Path
@@ -33,6 +34,7 @@ from tfopt.runtimes.runtime import Arrays, Call, Runtime, signature_error
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 NUMBERS = itertools.count()  # of the functions that this process registered
+SUFFIX = re.compile(r"_tfopt_\d+")  # of their names
 
 
 def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
@@ -131,9 +133,14 @@ class FunctionRuntime(SavedModelRuntime):
         self.outputs = tensor_specs(ends.outputs)
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Call the function."""
+        """Call the function; errors have its name in the file, which does not depend on what was loaded before."""
+        from tensorflow.errors import OpError
+
         tensors = [self._constant(arrays[name]) for name in self._arguments]
-        results = _eager_context().call_function(self._name, tensors, self._count)
+        try:
+            results = _eager_context().call_function(self._name, tensors, self._count)
+        except OpError as error:
+            raise type(error)(error.node_def, error.op, SUFFIX.sub("", error.message)) from error
         return {name: plain_integers(np.asarray(results[place].numpy())) for name, place in self._places.items()}
 
 
