@@ -170,7 +170,12 @@ def test_a_model_that_cannot_be_evaluated_leaves_no_process(model, tmp_path, mon
     )  # not left to be collected
     models = ((str(configured.path), "made"),)
     plan = SimpleNamespace(
-        output=None, features={}, settings=SimpleNamespace(label="label"), models=models, signature="serving_default"
+        output=None,
+        features={},
+        settings=SimpleNamespace(label="label"),
+        models=models,
+        signature="serving_default",
+        crashed={},
     )
     assert "no feature 'x'" in LoadedModel(str(configured.path), plan).failure
     assert loaded and not runtime_processes()
@@ -180,7 +185,9 @@ def test_model_processes_end_with_a_failing_step(model, tmp_path):
     configured = configure(model, tmp_path / "made")
     models = ((str(configured.path), "made"),)
     settings = SimpleNamespace(label="label")
-    plan = SimpleNamespace(output=None, features=STORED, settings=settings, models=models, signature="serving_default")
+    plan = SimpleNamespace(
+        output=None, features=STORED, settings=settings, models=models, signature="serving_default", crashed={}
+    )
     with pytest.raises(RuntimeError), ModelPool().borrow(plan) as (model,):
         assert not model.failure and runtime_processes()
         raise RuntimeError
