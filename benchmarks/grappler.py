@@ -18,9 +18,9 @@ import numpy as np
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import SavedModel
-from tfopt.artifacts.graph_def import nodes
 from tfopt.data.sample_inputs import random_batch
 from tfopt.graph import grappler
+from tfopt.graph_def import nodes
 from tfopt.measurement.speedup import speedup
 from tfopt.reports.benchmark_report import SpeedupEstimate
 from tfopt.saved_models.saved_model import read, write

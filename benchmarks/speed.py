@@ -88,7 +88,7 @@ def prepare(folder: Path, contenders: list[str]) -> None:
 def count(folder: Path) -> int:
     """Count the nodes of a SavedModel as it is served, without those that save and restore variables."""
     from tfopt.artifacts import SavedModel
-    from tfopt.artifacts.graph_def import nodes
+    from tfopt.graph_def import nodes
     from tfopt.saved_models.saved_model import opened
 
     with opened(SavedModel.open(folder)) as frozen:

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -83,25 +81,7 @@ def pytest_runtest_setup() -> None:
         # It sets TF_USE_LEGACY_KERAS when TFX imports it, and that test would start another call server.
         with contextlib.suppress(ImportError):
             importlib.import_module("tensorflow_transform.keras_lib")
-    if userstate := sys.modules.get("apache_beam.transforms.userstate"):
-        _inspect_transforms_once(userstate)
     os.environ.pop("TF_USE_LEGACY_KERAS", None)  # child processes would use Keras 2
-
-
-def _inspect_transforms_once(userstate: ModuleType) -> None:
-    """Let Beam inspect each class of its transforms once: for each pipeline again, it is a quarter of its time."""
-    inspect: Any = userstate.get_dofn_specs
-    if hasattr(inspect, "specs"):
-        return
-    specs: dict[type, Any] = {}
-
-    def inspect_once(transform: object) -> Any:
-        if type(transform) not in specs:
-            specs[type(transform)] = inspect(transform)
-        return specs[type(transform)]
-
-    inspect_once.specs = specs  # type: ignore[attr-defined]
-    userstate.get_dofn_specs = inspect_once  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -78,6 +78,7 @@ LAYERS = (
     ("runtimes",),
     ("keras_models", "data", "tensorrt", "model_store"),
     ("declaration",),
+    ("graph_def",),
     ("artifacts", "charts"),
     ("reports",),
     ("processes", "formatting", "storage"),

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
-from tfopt.artifacts.graph_def import data_type, subgraph
 from tfopt.components.cast_precision.castable_ops import candidates, changed_attributes
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
@@ -21,6 +20,7 @@ from tfopt.graph.report import Report
 from tfopt.graph_checks.comparison import TOLERANCE, Comparison, largest_error, why_no_special_values
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import IEEE
+from tfopt.graph_def import data_type, subgraph
 from tfopt.saved_models.saved_model import opened, write
 from tfopt.saved_models.state import changes_state
 from tfopt.serving.verified_write import copy_assets

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts.graph_def import FLOAT, VARIANT, data_type
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.law_runner import graph_of
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.op_registry import definition, is_pure
+from tfopt.graph_def import FLOAT, VARIANT, data_type
 
 NEVER = {"Cast", "Const", "Placeholder", "PlaceholderWithDefault"}  # their dtype follows from their neighbors
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
-from tfopt.artifacts.graph_def import reach
 from tfopt.components.equalize_ranges.factors import Factors, Floats, choose_factors, reading_of
 from tfopt.conversion.calibration import sample_inputs
 from tfopt.conversion.parameters import Calibration
@@ -24,6 +23,7 @@ from tfopt.graph.matching.channel_groups import ChannelGroup, Reader, channel_gr
 from tfopt.graph.mutable_graph import Graph, Tensor
 from tfopt.graph.report import Report
 from tfopt.graph_checks.tensor_values import read_tensors
+from tfopt.graph_def import reach
 from tfopt.measurement.parity import describe_parity
 from tfopt.saved_models.saved_model import opened
 from tfopt.serving.verified_write import write_verified

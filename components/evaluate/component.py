@@ -80,16 +80,20 @@ def evaluate(
     # limited. For others, importing Beam there would take too long.
     has_own = size > LARGE or gpu_count() > 0 or limits_of_children() is not None
     report = _evaluate_isolated(*call) if has_own else _evaluate(*call)
-    if is_remote(evaluation.uri):
-        with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-            Evaluation(folder).write(report)
-            upload(Path(folder), evaluation.uri)
-    else:
-        evaluation.write(report)
+    _write(report, evaluation)
     first = next(iter(report.models[0].metrics))
     evaluation.metadata |= {
         f"{first}[{model.name}]": model.metrics[first].value for model in report.models if not model.error
     }
+
+
+def _write(report: EvaluationReport, evaluation: Evaluation) -> None:
+    if not is_remote(evaluation.uri):
+        evaluation.write(report)
+        return
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+        Evaluation(folder).write(report)
+        upload(Path(folder), evaluation.uri)
 
 
 def _evaluate_isolated(

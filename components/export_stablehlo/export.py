@@ -10,7 +10,6 @@ from pathlib import Path
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, StableHLOModel
-from tfopt.artifacts.graph_def import GraphDef, subgraph
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.export_stablehlo.parameters import StableHLOConversion
@@ -20,6 +19,7 @@ from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph_def import GraphDef, subgraph
 from tfopt.reports import report_schema
 from tfopt.runtimes.stablehlo import StableHLOSignature, Tensor, run_once
 from tfopt.saved_models import saved_model

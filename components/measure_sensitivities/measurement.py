@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.graph_def import reach
 from tfopt.components.measure_sensitivities.fake_quantization import INPUTS, WEIGHTS, round_inputs, round_weights
 from tfopt.components.measure_sensitivities.losses import LossMeasure
 from tfopt.conversion.sensitivity_table import describe_kernel
@@ -29,6 +28,7 @@ from tfopt.graph.matching.linear_ops import TRANSPOSED
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.report import Report
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
+from tfopt.graph_def import reach
 from tfopt.measurement.parity import compare, degradation, without_tensor_float_32
 from tfopt.reports.sensitivity_report import LayerSensitivity, Loss, MixedWeights, SensitivityReport
 from tfopt.runtimes import Arrays, Runtime

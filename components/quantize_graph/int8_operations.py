@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.graph_def import FLOAT, QINT8, QUINT8
 from tfopt.components.quantize_graph.layers import CONVOLUTION, PRODUCT, Layer, passes, producer
 from tfopt.graph.law import attr
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attributes
+from tfopt.graph_def import FLOAT, QINT8, QUINT8
 
 FUSED = {"Conv2D": "_FusedQuantizedConv2D", "DepthwiseConv2dNative": "_FusedQuantizedDepthwiseConv2D"}
 FUSED |= {"MatMul": "_QuantizedMatMul"}

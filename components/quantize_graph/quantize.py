@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
-from tfopt.artifacts.graph_def import reach
 from tfopt.components.quantize_graph.int8_operations import FUSED, Int8Writer
 from tfopt.components.quantize_graph.layers import Layer, Stays, find_layers
 from tfopt.components.quantize_graph.parameters import GraphQuantization
@@ -26,6 +25,7 @@ from tfopt.graph.mutable_graph import Graph, Tensor
 from tfopt.graph.report import Report
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.tensor_values import read_tensors
+from tfopt.graph_def import reach
 from tfopt.measurement.parity import describe_parity, noise
 from tfopt.saved_models.saved_model import opened, write
 from tfopt.saved_models.signature_functions import share_signatures

@@ -10,9 +10,9 @@ from tests.lite_files import scales
 from tfopt.artifacts import Examples, Model
 from tfopt.components.export_tflite.export import export
 from tfopt.conversion.core_model import convert_model
+from tfopt.conversion.norms_of_rows import has_norms_of_rows, replace_norms_of_rows
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.saved_models import saved_model
-from tfopt.saved_models.norms_of_rows import has_norms_of_rows, replace_norms_of_rows
 
 
 @pytest.fixture(scope="module")

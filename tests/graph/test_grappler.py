@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
-from tfopt.artifacts.graph_def import nodes
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph_def import nodes
 from tfopt.saved_models.saved_model import read, write
 
 X = tf.TensorSpec([None, 4, 4, 8], tf.float32, name="x")

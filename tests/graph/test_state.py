@@ -7,7 +7,6 @@ import tensorflow as tf
 from tests.graph.table import ops
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
-from tfopt.artifacts.graph_def import nodes
 from tfopt.components.cast_precision.component import cast_precision
 from tfopt.components.fold_batch_norm.component import fold_batch_norm
 from tfopt.components.inspect_model.component import inspect_model
@@ -16,6 +15,7 @@ from tfopt.components.quantize_graph.component import quantize_graph
 from tfopt.data.batches import serialize_records
 from tfopt.data.tfrecords import write_split
 from tfopt.errors import ComponentError
+from tfopt.graph_def import nodes
 from tfopt.saved_models import saved_model
 from tfopt.saved_models.state import WRITES, changes_state
 

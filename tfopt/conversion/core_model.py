@@ -23,6 +23,7 @@ from tfopt.artifacts.tensor_spec import RecordSpec, describe_specs, fixed_batch
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import CalibrationFacts, ConversionFacts
 from tfopt.conversion.mixed_precision import bound_degradation
+from tfopt.conversion.norms_of_rows import has_norms_of_rows, replace_norms_of_rows
 from tfopt.conversion.parameters import Conversion
 from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch, serialize_records
@@ -34,7 +35,6 @@ from tfopt.runtimes import Runtime
 from tfopt.runtimes.preprocessed import RecordParser, core_inputs
 from tfopt.runtimes.runtime import signature_error
 from tfopt.saved_models import saved_model
-from tfopt.saved_models.norms_of_rows import has_norms_of_rows, replace_norms_of_rows
 from tfopt.saved_models.numeric_tables import has_numeric_tables, replace_numeric_tables
 from tfopt.saved_models.sign_bits import has_sign_bits, replace_sign_bits
 from tfopt.saved_models.text_cut import Cut, cut_text, has_preprocessing

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.graph_def import GraphDef, NodeDef, nodes, reach, readers, without_nodes
+from tfopt.graph_def import GraphDef, NodeDef, nodes, reach, readers, without_nodes
 
 ALIGNMENT = 64  # bytes, of TensorFlow's tensors
 LARGE_BYTES = 64 << 10  # of a constant; the values of smaller ones may determine shapes, and take no time

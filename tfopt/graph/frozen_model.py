@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfopt.artifacts.graph_def import GraphDef, node_of
 from tfopt.graph.shape_inference import Shape
+from tfopt.graph_def import GraphDef, node_of
 
 PREDICT = "tensorflow/serving/predict"
 

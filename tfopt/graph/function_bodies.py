@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.artifacts.graph_def import FunctionDef, GraphDef, NodeDef, reach, unused_name
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import FRAMES, definition, is_pure, types_of
+from tfopt.graph_def import FunctionDef, GraphDef, NodeDef, reach, unused_name
 
 
 @dataclass

@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfopt.artifacts.graph_def import GraphDef, nodes, prune_functions
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph_def import GraphDef, nodes, prune_functions
 
 OTHER_NAMES = {  # of Grappler for these optimizers
     "constant_folding": "constfold",

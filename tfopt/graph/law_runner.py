@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
 
-from tfopt.artifacts.graph_def import GraphDef, prune_functions
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
@@ -20,6 +19,7 @@ from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity, is_pure, output_types
 from tfopt.graph.report import Report
 from tfopt.graph.rewriter import apply
+from tfopt.graph_def import GraphDef, prune_functions
 
 ROUNDS = 8  # a late law may make an early one applicable; more than three rounds were never observed
 

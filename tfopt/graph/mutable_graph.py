@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from tfopt.artifacts.graph_def import FunctionDef, GraphDef, reach, without_nodes
 from tfopt.graph.const_arrays import array_of
 from tfopt.graph.shape_inference import Shape, shapes_of
+from tfopt.graph_def import FunctionDef, GraphDef, reach, without_nodes
 
 
 class Tensor(NamedTuple):

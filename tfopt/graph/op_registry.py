@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from tfopt.artifacts.graph_def import NodeDef
 from tfopt.graph.mutable_graph import Node, Tensor
+from tfopt.graph_def import NodeDef
 
 FRAMES = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch", "RefEnter", "RefExit", "RefMerge"}
 FRAMES |= {"RefNextIteration", "RefSwitch", "_SwitchN", "ControlTrigger"}

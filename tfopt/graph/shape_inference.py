@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfopt.artifacts.graph_def import node_of, readers, subgraph
+from tfopt.graph_def import node_of, readers, subgraph
 
 Shape = tuple[int | None, ...] | None
 MAX_RANK = 6

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.graph_def import nodes
 from tfopt.artifacts.model_card import ParityFacts, Verification
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.artifacts.saved_model_proto import DTYPES, read_meta_graph
@@ -41,6 +40,7 @@ from tfopt.graph_checks.special_values import (
     record_probes,
     working_records,
 )
+from tfopt.graph_def import nodes
 from tfopt.measurement.comparison_budget import BYTES, ComparisonBudget
 from tfopt.measurement.parity import compare, without_tensor_float_32
 from tfopt.runtimes import Arrays, Runtime

@@ -17,13 +17,13 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.graph_def import nodes, reach, readers
 from tfopt.artifacts.tensor_spec import TensorSpec, batched_tensors, fixed_batch
 from tfopt.data.batches import Batch
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY
 from tfopt.graph.session import evaluate
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
+from tfopt.graph_def import nodes, reach, readers
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.runtime import Call
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tfopt.artifacts.graph_def import FLOAT
 from tfopt.data.batches import Batch
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.law import Maker
 from tfopt.graph.mutable_graph import Graph, Tensor
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
+from tfopt.graph_def import FLOAT
 
 
 def read_tensors(

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.graph_def import node_of, prune_functions, reach
 from tfopt.artifacts.saved_model_proto import (
     DAMAGED,
     INIT,
@@ -30,6 +29,7 @@ from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import read_text_inputs, tensor_specs
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
+from tfopt.graph_def import node_of, prune_functions, reach
 from tfopt.runtimes.runtime import Arrays, Call, Runtime, signature_error
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts.graph_def import FunctionDef, GraphDef, NodeDef, node_of, reach
-from tfopt.artifacts.graph_def import nodes as nodes_of
 from tfopt.artifacts.saved_model_proto import INIT, MAIN_OPS, asset_files, functions_called, init_ops
 from tfopt.errors import ComponentError
 from tfopt.graph.op_registry import attribute
+from tfopt.graph_def import FunctionDef, GraphDef, NodeDef, node_of, reach
+from tfopt.graph_def import nodes as nodes_of
 from tfopt.reports.inspection_report import OutsideOperator
 
 RESTORE = re.compile(r"Restore(Slice|V2)?")  # of the model's own variables, if its saver runs it

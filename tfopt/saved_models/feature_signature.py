@@ -3,10 +3,10 @@
 from copy import deepcopy
 from dataclasses import replace
 
-from tfopt.artifacts.graph_def import node_of, reach, readers
 from tfopt.data.text_inputs import ParseOp, read_parse_op
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph_def import node_of, reach, readers
 
 
 def add_feature_signature(frozen: Frozen, key: str, name: str) -> Frozen:

@@ -5,7 +5,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from tfopt.artifacts.graph_def import (
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
+from tfopt.graph import grappler
+from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.law_runner import run_law
+from tfopt.graph.mutable_graph import Graph
+from tfopt.graph.op_registry import definition
+from tfopt.graph.report import Report
+from tfopt.graph_def import (
     STRING,
     GraphDef,
     NodeDef,
@@ -16,14 +24,6 @@ from tfopt.artifacts.graph_def import (
     subgraph,
     unused_name,
 )
-from tfopt.error_messages import first_line
-from tfopt.errors import ComponentError
-from tfopt.graph import grappler
-from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-from tfopt.graph.law_runner import run_law
-from tfopt.graph.mutable_graph import Graph
-from tfopt.graph.op_registry import definition
-from tfopt.graph.report import Report
 from tfopt.saved_models.marked_functions import functions_to_inline, unmark
 from tfopt.saved_models.state import (
     MUTABLE_TABLE,

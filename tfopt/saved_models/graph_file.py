@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts.graph_def import data_type, node_of, subgraph
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 from tfopt.graph.shape_inference import infer_shape
+from tfopt.graph_def import data_type, node_of, subgraph
 from tfopt.saved_models import freezer as freezing
 from tfopt.saved_models.effects import check_effects, node_effects
 from tfopt.saved_models.removed_ops import removed_in, replace_removed

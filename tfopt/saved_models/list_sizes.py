@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts.graph_def import FunctionDef, GraphDef, NodeDef, node_of
 from tfopt.graph.function_bodies import read_body
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.shape_inference import Shape
+from tfopt.graph_def import FunctionDef, GraphDef, NodeDef, node_of
 
 LOOPS = ("While", "StatelessWhile")
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # Keras 2 has each of its recurrent layers in a function

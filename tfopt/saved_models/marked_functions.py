@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfopt.artifacts.graph_def import FunctionDef, GraphDef, node_of, nodes, reach
 from tfopt.artifacts.saved_model_proto import functions_called
 from tfopt.graph.op_registry import attribute
+from tfopt.graph_def import FunctionDef, GraphDef, node_of, nodes, reach
 from tfopt.storage.staging import link_tree
 
 XLA, NO_INLINE = "_XlaMustCompile", "_noinline"  # attributes of a function; the first also of its calls

@@ -10,10 +10,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tfopt.artifacts.graph_def import NodeDef, node_of, nodes, subgraph, without_nodes
 from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.session import session
+from tfopt.graph_def import NodeDef, node_of, nodes, subgraph, without_nodes
 
 FIND, TABLE = "LookupTableFindV2", "HashTableV2"
 MOST_KEYS = 1024  # a lookup compares with each of them

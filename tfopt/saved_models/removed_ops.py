@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts.graph_def import FLOAT, INT32
 from tfopt.graph.law import Maker, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attributes, definition
+from tfopt.graph_def import FLOAT, INT32
 
 # Operations with another name, and the same inputs and attributes.
 RENAMED = {f"Batch{name}": name for name in ("FFT", "FFT2D", "FFT3D", "IFFT", "IFFT2D", "IFFT3D", "Cholesky", "Svd")}

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.graph_def import data_type
 from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
 from tfopt.artifacts.saved_model_proto import DAMAGED, INIT, asset_files, init_ops, read_meta_graph
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
+from tfopt.graph_def import data_type
 from tfopt.keras_models.io import place_saved_model
 from tfopt.processes.call_limit import EndlessError, call_within, limit_seconds
 from tfopt.saved_models import freezer as freezing

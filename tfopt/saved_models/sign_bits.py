@@ -6,7 +6,7 @@ ONNX has the bits of a float. At x = 0, the sign is also that of 1 / x, which is
 
 from typing import Any
 
-from tfopt.artifacts.graph_def import FLOAT, GraphDef, NodeDef, node_of, nodes, without_nodes
+from tfopt.graph_def import FLOAT, GraphDef, NodeDef, node_of, nodes, without_nodes
 
 SIGN = -(2**31)
 

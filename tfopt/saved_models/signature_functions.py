@@ -12,7 +12,6 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts.graph_def import GraphDef, NodeDef, node_of, nodes, reach, subgraph
 from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
 from tfopt.errors import ComponentError
 from tfopt.graph.const_arrays import restore_weights, zero_weights
@@ -20,6 +19,7 @@ from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.law_runner import optimize
 from tfopt.graph.matching.pattern import COMMUTING
 from tfopt.graph.report import Report
+from tfopt.graph_def import GraphDef, NodeDef, node_of, nodes, reach, subgraph
 from tfopt.processes.memory import free_graphs
 from tfopt.saved_models.marked_functions import NO_INLINE
 from tfopt.value_types import Tensors

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts.graph_def import GraphDef, NodeDef, node_of, nodes, reach, readers, subgraph
 from tfopt.artifacts.saved_model_proto import functions_called, read_meta_graph
 from tfopt.errors import ComponentError
 from tfopt.graph.op_registry import definition
+from tfopt.graph_def import GraphDef, NodeDef, node_of, nodes, reach, readers, subgraph
 
 WRITES = re.compile(
     r"Assign|CountUpTo|^(Sparse)?Apply|^Resource(Scatter|(Sparse)?Apply|Strided|CountUpTo)|^Rng"

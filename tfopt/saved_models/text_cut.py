@@ -16,7 +16,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
-from tfopt.artifacts.graph_def import (
+from tfopt.artifacts.saved_model_proto import functions_called
+from tfopt.artifacts.tensor_spec import ParsedFeature
+from tfopt.data.text_inputs import read_parse_op
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
+from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.law_order import NORMALIZING
+from tfopt.graph.law_runner import optimize
+from tfopt.graph.mutable_graph import Graph
+from tfopt.graph.report import Report
+from tfopt.graph_def import (
     STRING,
     GraphDef,
     NodeDef,
@@ -28,16 +38,6 @@ from tfopt.artifacts.graph_def import (
     unused_name,
     without_nodes,
 )
-from tfopt.artifacts.saved_model_proto import functions_called
-from tfopt.artifacts.tensor_spec import ParsedFeature
-from tfopt.data.text_inputs import read_parse_op
-from tfopt.error_messages import nearest
-from tfopt.errors import ComponentError
-from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-from tfopt.graph.law_order import NORMALIZING
-from tfopt.graph.law_runner import optimize
-from tfopt.graph.mutable_graph import Graph
-from tfopt.graph.report import Report
 
 PREPROCESSING = re.compile(
     r"Parse\w*Example|^ParseTensor|^Decode|String|Ragged|^Sparse|Lookup|HashTable|InitializeTable|Unicode|Regex"

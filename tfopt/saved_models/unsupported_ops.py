@@ -1,8 +1,8 @@
-from tfopt.artifacts.graph_def import STRING, NodeDef, nodes
 from tfopt.artifacts.saved_model_proto import functions_called
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.op_registry import definition
+from tfopt.graph_def import STRING, NodeDef, nodes
 
 DEVICE = "XLA_CPU_JIT"  # TensorFlow registers XLA's kernels by device; a GPU has nearly the same
 STRUCTURE = {"Const", "Placeholder", "NoOp", "Identity", "IdentityN", "If", "While", "Case", "PartitionedCall"}

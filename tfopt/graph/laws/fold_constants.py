@@ -19,11 +19,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tfopt.artifacts.graph_def import reach
 from tfopt.error_messages import first_line
 from tfopt.graph.law import Graph, Maker, Node, Outcome, Tensor, WholeGraphLaw
 from tfopt.graph.op_registry import is_pure, output_types
 from tfopt.graph.session import evaluate
+from tfopt.graph_def import reach
 
 LARGEST = 10 * 2**20  # bytes; Grappler's limit
 HANDLES = {20, 21}  # the DataType values of resource and variant

@@ -10,8 +10,8 @@ Source: tf.compat.v1.graph_util.extract_sub_graph.
 
 from collections.abc import Iterator
 
-from tfopt.artifacts.graph_def import reach
 from tfopt.graph.law import Graph, Outcome, WholeGraphLaw
+from tfopt.graph_def import reach
 
 
 def run(graph: Graph) -> Iterator[Outcome]:

@@ -6,9 +6,9 @@ about them therefore depend on the operations that read the result.
 
 import numpy as np
 
-from tfopt.artifacts.graph_def import GraphDef, reach
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure
+from tfopt.graph_def import GraphDef, reach
 
 DIVISIONS = ("RealDiv", "Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod", "Xdivy")
 INVERSES = ("Reciprocal", "Inv", "Rsqrt", "Atan2", "Bitcast", "Digamma", "NextAfter", "Angle", "AsString", "Complex")

@@ -5,10 +5,10 @@ ranges have no width, and the interpreter aborts. OpenVINO and ONNX Runtime reco
 faster with them.
 """
 
-from tfopt.artifacts.graph_def import GraphDef, nodes
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.law_runner import optimize
 from tfopt.graph.report import Report
+from tfopt.graph_def import GraphDef, nodes
 
 # The first three compute the shapes that the last one requires.
 LAWS = ("fold_static_shapes", "fold_constants", "fold_reshape_sizes", "cancel_reshapes_around_norms")

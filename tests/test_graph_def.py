@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfopt.artifacts.graph_def import reach, readers, subgraph, unused_name, without_nodes
+from tfopt.graph_def import reach, readers, subgraph, unused_name, without_nodes
 
 
 def _graph():
