@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between, Names, Reads
-from tfopt.conversion.parameters import Conversion
+from tfopt.conversion.parameters import CalibratedConversion
 from tfopt.tensorrt.profiles import parse_shapes
 
 
@@ -43,7 +43,7 @@ class EngineOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorRTConversion(Conversion, EngineOptions):  # the fields of the last base come first
+class TensorRTConversion(CalibratedConversion, EngineOptions):  # the fields of the last base come first
     """Conversion to a TensorRT engine."""
 
     calibration_count: Annotated[int, Between(2)] = 500

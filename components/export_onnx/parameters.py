@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between
-from tfopt.conversion.parameters import Conversion
+from tfopt.conversion.parameters import CalibratedConversion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class OnnxFormat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnnxConversion(Conversion, OnnxFormat):  # the fields of the last base come first
+class OnnxConversion(CalibratedConversion, OnnxFormat):  # the fields of the last base come first
     """Conversion to ONNX.
 
     Attributes:

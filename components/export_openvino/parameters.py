@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between
-from tfopt.conversion.parameters import Conversion
+from tfopt.conversion.parameters import CalibratedConversion
 
 BiasCorrection = Literal["none", "fast", "full"]
 
@@ -27,7 +27,7 @@ class OpenVINOFormat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenVINOConversion(Conversion, OpenVINOFormat):  # the fields of the last base come first
+class OpenVINOConversion(CalibratedConversion, OpenVINOFormat):  # the fields of the last base come first
     """Conversion to OpenVINO.
 
     Attributes:

@@ -2,7 +2,6 @@ from tfopt.artifacts import Examples, Model, StableHLOModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.export_stablehlo.parameters import StableHLOConversion
 from tfopt.conversion.convert import check_format, convert_in_child
-from tfopt.errors import ComponentError
 
 
 @component(image="tf", purpose="conversion", memory="8Gi", model_signature=True, on_failure=True, concurrent=True)
@@ -37,9 +36,6 @@ def export_stablehlo(
     """
     exported.metadata["name"] = "stablehlo"
     check_format(model, ("saved_model", "keras"))
-    if conversion.calibration != "min_max":
-        received = f"calibration={conversion.calibration!r} for StableHLO, which is not calibrated"
-        raise ComponentError(received, "the precision of the model", "leave calibration out")
     from tfopt.components.export_stablehlo.export import export  # imports NumPy
 
     convert_in_child(export, model, examples, exported, conversion)

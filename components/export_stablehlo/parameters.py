@@ -14,8 +14,3 @@ class StableHLOConversion(Conversion):
     """
 
     batch_size: Annotated[int, Between(1)] = 1
-
-    @property
-    def needs_inputs(self) -> bool:
-        """False: examples are only compared on."""
-        return False

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between
-from tfopt.conversion.parameters import Conversion
+from tfopt.conversion.parameters import CalibratedConversion
 from tfopt.errors import ComponentError
 
 CALIBRATED = ("int8", "int16x8")
@@ -29,7 +29,7 @@ class TFLiteFormat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TFLiteConversion(Conversion, TFLiteFormat):  # the fields of the last base come first
+class TFLiteConversion(CalibratedConversion, TFLiteFormat):  # the fields of the last base come first
     """Conversion to LiteRT.
 
     Attributes:

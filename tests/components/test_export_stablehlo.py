@@ -12,6 +12,7 @@ from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, StableHLOModel
 from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.component import find
 from tfopt.components.export_stablehlo.component import export_stablehlo
 from tfopt.components.export_stablehlo.export import export
 from tfopt.components.export_stablehlo.parameters import StableHLOConversion
@@ -153,6 +154,8 @@ def test_damaged_files_are_refused(part, tmp_path):
     assert "convert it again" in error.value.fix
 
 
-def test_calibration_is_refused(digits_model, tmp_path):
-    with pytest.raises(ComponentError, match="not calibrated"):
-        export_stablehlo(digits_model, tmp_path / "out", calibration="mse")
+def test_has_no_parameters_of_calibration():
+    """The file has the precision of the model."""
+    names = set(find("export_stablehlo").parameters)
+    assert {"split", "seed", "tolerance", "cut_at", "batch_size"} <= names
+    assert not {name for name in names if name.startswith("calibration")}

@@ -126,7 +126,8 @@ def convert_in_child(
         convert = partial(convert, sensitivities=SensitivityTable(sensitivities.load()))
 
     size = sum(file.stat().st_size for file in model.payload())
-    limit_s = CONVERSION * limit_seconds(size, parameters.calibration_count)  # converters compute constants, with loops
+    records = parameters.calibration_count if isinstance(parameters, Calibration) else 0
+    limit_s = CONVERSION * limit_seconds(size, records)  # converters compute constants, with loops
     arguments = convert, model, examples, converted.path, parameters
     facts: ConversionFacts = run_in_child(convert_model, *arguments, doing=f"converting to {name}", limit_s=limit_s)
     converted.metadata |= facts

@@ -24,7 +24,7 @@ from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import CalibrationFacts, ConversionFacts
 from tfopt.conversion.mixed_precision import bound_degradation
 from tfopt.conversion.norms_of_rows import has_norms_of_rows, replace_norms_of_rows
-from tfopt.conversion.parameters import Conversion
+from tfopt.conversion.parameters import CalibratedConversion, Conversion
 from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch, serialize_records
 from tfopt.data.sample_inputs import count_records, split_batches
@@ -182,9 +182,10 @@ class _Converter:
         """
         sampled, described = None, CalibrationFacts()
         batches: dict[str, Batch] = {}
-        if self.examples and self.parameters.needs_inputs:
-            sampled, described = calibration.sample_inputs(self.examples, whole.inputs, self.parameters)
-            batches[self.parameters.split] = sampled
+        parameters = self.parameters
+        if self.examples and isinstance(parameters, CalibratedConversion) and parameters.needs_inputs:
+            sampled, described = calibration.sample_inputs(self.examples, whole.inputs, parameters)
+            batches[parameters.split] = sampled
         try:
             batches[HELD_OUT], _ = draw_held_out(self.examples, whole, sampled, self.parameters)
         except ComponentError:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.model_card import Verification
 from tfopt.conversion.calibration import drop_calibrated
-from tfopt.conversion.parameters import Calibration
+from tfopt.conversion.parameters import Comparison
 from tfopt.data.batches import Batch
 from tfopt.data.feature_schema import refuse_parts
 from tfopt.data.sample_inputs import compared_records, count_records, draw_inputs, random_batch, split_batches
@@ -49,7 +49,7 @@ def verify(
     child: Runtime,
     examples: Examples | None,
     calibrated: Batch | None,
-    parameters: Calibration,
+    parameters: Comparison,
     precision: str,
 ) -> Verification:
     """Run both models at batch sizes 1, 3 and 32, check the parity, and return it for the model card.
@@ -78,7 +78,7 @@ def verify(
     return facts | {"warnings": warnings} if warnings else facts
 
 
-def check_whole_inputs(parent: Runtime, examples: Examples | None, parameters: Calibration) -> None:
+def check_whole_inputs(parent: Runtime, examples: Examples | None, parameters: Comparison) -> None:
     """Raise ExamplesError if records do not fit the inputs, or these are parts of a sparse or ragged tensor.
 
     Names and types of the parts can be those of other inputs too: without examples, the parent must also fail on them.
@@ -96,7 +96,7 @@ def check_whole_inputs(parent: Runtime, examples: Examples | None, parameters: C
 
 
 def draw_held_out(
-    examples: Examples | None, parent: Runtime, calibrated: Batch | None, parameters: Calibration
+    examples: Examples | None, parent: Runtime, calibrated: Batch | None, parameters: Comparison
 ) -> tuple[Batch, Verification]:
     """Return inputs to compare on, not calibrated on if possible, and their description; see `verify`."""
     count = compared_records(parent.inputs, RECORDS, examples) if examples else RANDOM_RECORDS
@@ -109,7 +109,7 @@ def draw_held_out(
 
 
 def compare_held_out(
-    parent: Runtime, child: Runtime, examples: Examples | None, calibrated: Batch | None, parameters: Calibration
+    parent: Runtime, child: Runtime, examples: Examples | None, calibrated: Batch | None, parameters: Comparison
 ) -> list[Parity]:
     """Compare a quantized form, which is closed, with its parent on the records that `verify` compares it on."""
     inputs, _ = draw_held_out(examples, parent, calibrated, parameters)
