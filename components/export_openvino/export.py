@@ -43,6 +43,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
                 converted = openvino_graph.convert(Path(scratch, "saved_model"))
         if parameters.precision == "int8" or openvino_graph.FAKE_QUANTIZE in openvino_graph.count_ops(converted):
             openvino_graph.keep_reduced_axes(converted)
+            openvino_graph.split_rows_before_products(converted)
         if parameters.precision == "int8" and examples and not trained:
             sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)
             facts["float32_bytes"] = _written_size(converted, openvino.save_model)

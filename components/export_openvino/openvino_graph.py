@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,41 @@ def keep_reduced_axes(model: Any) -> None:
             squeezed.set_friendly_name(node.get_friendly_name())
             squeezed.output(0).set_names(node.output(0).get_names())
             node.output(0).replace(squeezed.output(0))
+
+
+def split_rows_before_products(model: Any) -> None:
+    """Let matrix products take their rows in the axes that a Reshape after them makes of these, in place.
+
+    The CPU plugin moves the scales of an int8 product, one for each column, behind a Reshape after it. If that splits
+    rows, as after a Dense layer on sequences, it takes the second axis for that of the columns: it scales wrong values,
+    or cannot compile the model.
+    """
+    for last in model.get_ordered_ops():
+        if last.get_type_name() == "Reshape" and (new := _multiply_split_rows(last)):
+            last.input(0).replace_source_output(new)
+
+
+def _multiply_split_rows(last: Any) -> Any:
+    """Return the output of a matrix product that takes its rows split as this Reshape splits them; None if it cannot.
+
+    What remains for the Reshape is to split the columns, or nothing.
+    """
+    product, shape = last.input_value(0).get_node(), last.input_value(1).get_node()
+    if product.get_type_name() != "MatMul" or shape.get_type_name() != "Constant":
+        return None
+    rows, options, sizes = product.input_value(0), product.get_attributes(), shape.get_data().tolist()
+    if rows.get_partial_shape().rank != 2 or options["transpose_a"] or 0 in sizes:
+        return None
+    width, columns = rows.get_partial_shape()[1], product.get_output_partial_shape(0)[1]
+    axes = next((count for count in range(2, len(sizes)) if columns == prod(sizes[count:])), None)
+    if axes is None or width.is_dynamic:
+        return None
+    split = opset13.reshape(rows, opset13.constant([*sizes[:axes], width.get_length()]), special_zero=False)
+    before = rows.get_node().input_value(0) if rows.get_node().get_type_name() == "Reshape" else split.output(0)
+    is_same = before.get_partial_shape() == split.get_output_partial_shape(0)
+    new = opset13.matmul(before if is_same else split, product.input_value(1), False, options["transpose_b"])
+    new.set_friendly_name(product.get_friendly_name())
+    return new.output(0)
 
 
 def has_attention(model: Any) -> bool:

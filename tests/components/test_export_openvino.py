@@ -222,6 +222,46 @@ def test_rows_of_constants_after_a_reduction_are_applied_along_the_last_axis(axe
     assert np.abs(compiled(values)[0] - expected).max() < 0.05 * np.ptp(expected)
 
 
+@pytest.mark.parametrize("rows", ["merged", "flat"])
+@pytest.mark.parametrize(
+    ("columns", "shape"),
+    [(4, [-1, 16, 4]), (12, [-1, 16, 12]), (16, [-1, 16, 16]), (32, [-1, 16, 4, 8]), (12, [-1, 4, 4, 3, 4])],
+)
+def test_scales_of_columns_stay_with_them_after_a_reshape_of_rows(columns, shape, rows):
+    """OpenVINO moves them behind the Reshape, along its second axis: wrong values, or a model that does not compile."""
+    op, draw = openvino_graph.opset13, np.random.default_rng(0)
+    kernel = draw.integers(-127, 128, (columns, 8), np.int8)
+    scales = np.geomspace(0.001, 0.1, columns, dtype=np.float32)[:, np.newaxis]
+    x = op.parameter([-1, 16, 8] if rows == "merged" else [-1, 8], np.float32)
+    flat = op.reshape(x, op.constant([-1, 8]), False) if rows == "merged" else x
+    quantized = op.fake_quantize(flat, *np.float32([-4, 4, -4, 4]), 256)
+    weights = op.multiply(op.convert(op.constant(kernel), np.float32), op.constant(scales))
+    product = op.reshape(op.matmul(quantized, weights, False, True), op.constant(shape), False)
+    graph = ov.Model([op.relu(product)], [x])
+    openvino_graph.split_rows_before_products(graph)
+    values = draw.normal(size=(48, 8)).astype(np.float32)
+    fed = values.reshape(3, 16, 8) if rows == "merged" else values
+    compiled = ov.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    expected = np.maximum(np.clip(values, -4, 4) @ (kernel * scales).T, 0).reshape(shape)
+    largest = expected.reshape(-1, columns).max(axis=0)
+    assert (np.abs(compiled(fed)[0] - expected).reshape(-1, columns).max(axis=0) < 0.05 * largest).all()
+
+
+def test_a_product_on_sequences_is_exported_in_8_bits(tmp_path):
+    """With as many tokens as columns or more, the CPU plugin failed, or scaled the tokens instead of the columns."""
+    draw = np.random.default_rng(0)
+    weights = (draw.normal(size=(8, 12)) * np.geomspace(0.05, 5, 12)).astype(np.float32)
+
+    def project(words):
+        return {"y": tf.reshape(tf.nn.relu(tf.reshape(tf.reshape(words, [-1, 8]) @ weights, [-1, 16, 12])), [-1, 192])}
+
+    saved(tmp_path / "model", project, words=([None, 16, 8], tf.float32))
+    write_split(tmp_path / "ex", {"words": draw.normal(size=(40, 128)).astype(np.float32)})
+    facts = OPENVINO.export(tmp_path / "model", tmp_path / "ex", tmp_path / "out", "int8")
+    assert len(facts["layers_in_8_bits"]) == 1
+    assert facts["verified"]["outputs"]["y"]["noise"] < 0.05
+
+
 def test_strings_and_unsupported_ops_are_named(tmp_path):
     text = saved(tmp_path / "text", lambda word: {"n": tf.strings.length(word)}, word=([None, 1], tf.string))
     with pytest.raises(ComponentError, match="'word': string") as error:
