@@ -112,17 +112,25 @@ def _evaluate_isolated(
         call = (beam_arguments, fixed, baseline, some, crashed)
         return run_isolated(_evaluate, *call, doing="evaluating the models")
 
+    def find_crashed(numbers: Sequence[int], reason: str) -> dict[int, str]:
+        """Return the candidates that end the process, by halves of those that ended it together."""
+        if len(numbers) < 2:
+            return dict.fromkeys(numbers, reason)
+        crashed: dict[int, str] = {}
+        middle = len(numbers) // 2
+        for half in (numbers[:middle], numbers[middle:]):
+            try:
+                run([candidates[number - 1] for number in half])
+            except AttemptError as error:
+                crashed |= find_crashed(half, error.received.splitlines()[0])
+        return crashed
+
     try:
         return run(candidates)
     except AttemptError as error:
-        log.warning("%s; evaluating each candidate by itself", error.received.splitlines()[0])
-    crashed: dict[int, str] = {}
-    for number, candidate in enumerate(candidates, 1):
-        try:
-            run([candidate])
-        except AttemptError as error:
-            crashed[number] = error.received.splitlines()[0]
-    return run(candidates, crashed)
+        reason = error.received.splitlines()[0]
+        log.warning("%s; looking for the candidates that end it, in halves", reason)
+    return run(candidates, find_crashed(range(1, len(candidates) + 1), reason))
 
 
 def _evaluate(
