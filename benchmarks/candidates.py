@@ -379,7 +379,7 @@ def convert_with_tfopt(
 
             def run(id: str = name_of_step, **arguments: Any) -> SimpleNamespace:
                 if arguments.get("precision") == "auto":
-                    arguments["max_degradation"] = 0.03  # `evaluate` judges the loss
+                    arguments["max_degradation"] = 0.01  # `evaluate` judges the loss
                 target = folder / id
                 shutil.rmtree(target, ignore_errors=True)
                 return SimpleNamespace(outputs=component(**arguments, **{output: target}))
