@@ -103,7 +103,8 @@ def _multiply_split_rows(last: Any) -> Any:
     if product.get_type_name() != "MatMul" or shape.get_type_name() != "Constant":
         return None
     rows, options, sizes = product.input_value(0), product.get_attributes(), shape.get_data().tolist()
-    if rows.get_partial_shape().rank != 2 or options["transpose_a"] or 0 in sizes:
+    has_two_axes = all(product.get_input_partial_shape(number).rank == 2 for number in (0, 1))
+    if not has_two_axes or options["transpose_a"] or 0 in sizes:
         return None
     width, columns = rows.get_partial_shape()[1], product.get_output_partial_shape(0)[1]
     axes = next((count for count in range(2, len(sizes)) if columns == prod(sizes[count:])), None)

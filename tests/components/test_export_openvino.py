@@ -247,6 +247,16 @@ def test_scales_of_columns_stay_with_them_after_a_reshape_of_rows(columns, shape
     assert (np.abs(compiled(fed)[0] - expected).reshape(-1, columns).max(axis=0) < 0.05 * largest).all()
 
 
+def test_products_with_matrices_of_a_batch_keep_their_rows():
+    """Their second axis is that of the rows: as many rows as columns after the Reshape are no reason to split them."""
+    op = openvino_graph.opset13
+    x, kernels = op.parameter([4, 8], np.float32), np.ones((2, 8, 6), np.float32)
+    product = op.reshape(op.matmul(x, op.constant(kernels), False, False), op.constant([4, 3, 4]), False)
+    graph = ov.Model([product], [x])
+    openvino_graph.split_rows_before_products(graph)
+    assert [node.get_type_name() for node in graph.get_ordered_ops()].count("Reshape") == 1
+
+
 def test_a_product_on_sequences_is_exported_in_8_bits(tmp_path):
     """With as many tokens as columns or more, the CPU plugin failed, or scaled the tokens instead of the columns."""
     draw = np.random.default_rng(0)
