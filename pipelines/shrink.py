@@ -3,18 +3,20 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.artifacts import Examples, Files, KerasModel, PythonModule
+from tfopt.artifacts import Examples, Files, KerasModel, Model, PythonModule
 from tfopt.component import Group, Input
 from tfopt.pipelines.optimize import Replaying, Selection, replay_inputs, select_and_push
 from tfopt.trace import Inherited, Steps
 
 LITERT = ("tflite float32", "tflite int8", "aware tflite int8")
 ONNX = ("onnx float32", "onnx int8")
+SLIM = ("saved_model", *LITERT, *ONNX, "onnx dynamic", "openvino int8")
 # The exports of each variant. Zero and shared weights make no runtime faster: for these variants the file size counts.
 EXPORTS = {
     "trained": (*LITERT, *ONNX),
     "pruned": LITERT,
-    "slim": ("saved_model", *LITERT, *ONNX, "onnx dynamic", "openvino int8"),
+    "slim": SLIM,
+    "taught": SLIM,  # with a teacher
     "clustered": LITERT,
     "pruned_clustered": LITERT,
 }
@@ -44,6 +46,7 @@ def shrink(
     examples: Input[Examples],
     module: Input[PythonModule],
     recording: Input[Files] | None = None,
+    teacher: Input[Model] | None = None,
     *,
     shrinking: Group[Shrinking],
     selection: Group[Selection],
@@ -58,6 +61,8 @@ def shrink(
             (measurement).
         module: The Python file with build_model() that the model was trained with, and optionally metrics.
         recording: Requests to the served version, which the selected model must answer as well before it is pushed.
+        teacher: A model, for example ``model`` itself. If there is one, channels are removed a second time, and what
+            remains learns from its outputs, too. Which of both is better depends on the network (docs/training.md).
         shrinking: Parameters of pruning, clustering and the fine-tuning after them.
         selection: Parameters of the measurement, the selection and the push.
         replaying: Parameters of the replay of the recording.
@@ -81,10 +86,12 @@ def shrink(
         if name == "pruned":
             step = steps.prune(id="prune_weights", model=model, sparsity=shrinking.sparsity, **fine_tuning)
             return step.outputs["pruned"]
-        if name == "slim":
-            options = {"pattern": "channel", "sparsity": shrinking.channels}
-            step = steps.prune(id="prune_channels", model=model, **options, **fine_tuning)
-            return step.outputs["pruned"]
+        if name in ("slim", "taught"):
+            options = {"pattern": "channel", "sparsity": shrinking.channels, **fine_tuning}
+            if name == "taught":
+                options |= {"teacher": teacher, "requires": ["teacher"]}
+            id = "prune_channels" if name == "slim" else "prune_channels_with_teacher"
+            return steps.prune(id=id, model=model, **options).outputs["pruned"]
         # Batch norms are folded before clustering: an exporter that folds them would give each channel its own values.
         parent = "pruned" if name == "pruned_clustered" else "trained"
         step = steps.fold_batch_norm(id=f"fold_{parent}", model=variant(parent), examples=examples)

@@ -72,7 +72,7 @@ def _steps_stub(components: dict[str, Component]) -> str:
     artifacts = sorted({port.type.__name__ for component in components.values() for port in component.inputs.values()})
     blocks = [
         HEADER,
-        "from collections.abc import Sequence",
+        "from collections.abc import Collection, Sequence",
         "from typing import Literal\n",
         f"from tfopt.artifacts import {', '.join(artifacts)}",
         "from tfopt.dag.dag import Step, StepOutput\n",
@@ -80,7 +80,8 @@ def _steps_stub(components: dict[str, Component]) -> str:
     ]
     for name, component in components.items():
         ports = [_argument(port.name, _wire(port), port.optional) for port in component.inputs.values()]
-        blocks += _method(name, ["*", "id: str | None = None", *ports], component, "Step")
+        fixed = ["*", "id: str | None = None", "requires: Collection[str] = ()"]
+        blocks += _method(name, [*fixed, *ports], component, "Step")
     return "\n".join(blocks)
 
 

@@ -23,6 +23,7 @@ from tfopt.keras_models.kernels import Kernel, report_row, table_lines
 from tfopt.keras_models.weight_constraints import is_n_m
 from tfopt.measurement import parity
 from tfopt.training.fine_tuner import FineTuner
+from tfopt.training.fine_tuning_inputs import WITH_TEACHER
 from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare
 from tfopt.value_types import JsonObject
 
@@ -61,7 +62,8 @@ def prune_weights(
     facts = _describe(kernels, before)
     for line in [*_table(facts), parity.describe_parity(verified["outputs"])]:
         logging.getLogger(__name__).info("%s", line)
-    return {"name": _name(settings), "report": facts, "fine_tuned": tuned, "verified": verified, **taught}
+    name = f"{_name(settings)}{WITH_TEACHER if teacher else ''}"
+    return {"name": name, "report": facts, "fine_tuned": tuned, "verified": verified, **taught}
 
 
 def _name(settings: Settings) -> str:

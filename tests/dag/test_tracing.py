@@ -46,6 +46,55 @@ def test_the_dag_holds_steps_wires_sources_and_parameters():
     assert dag.sources["data"].description == "A file."
 
 
+def teaching(
+    steps: Steps,
+    model: Input[KerasModel],
+    examples: Input[Examples],
+    module: Input[PythonModule],
+    teacher: Input[Model] | None = None,
+) -> None:
+    """Export a model, and with a teacher a smaller one.
+
+    Args:
+        steps: The components.
+        model: A model.
+        examples: Records.
+        module: Its Python file.
+        teacher: Another model.
+    """
+    fine_tuning = {"examples": examples, "module": module, "teacher": teacher}
+    smaller = steps.prune(id="smaller", model=model, **fine_tuning, requires=["teacher"]).outputs["pruned"]
+    candidates = [
+        steps.export_tflite(id=id, model=one, precision="float32").outputs["exported"]
+        for id, one in (("plain", model), ("taught", smaller))
+    ]
+    steps.evaluate(baseline=model, candidates=candidates, examples=examples)
+
+
+def test_without_an_input_that_a_step_requires_here_it_and_all_that_use_its_outputs_are_left_out():
+    dag = trace(teaching)
+    alone, taught = dag.with_sources({}), dag.with_sources({"teacher": "folder"})
+    assert list(alone.steps) == ["plain", "evaluate"]
+    assert [wire.step for wire in alone.steps["evaluate"].inputs["candidates"]] == ["plain"]
+    assert list(taught.steps) == ["smaller", "plain", "taught", "evaluate"]
+    assert [wire.step for wire in taught.steps["evaluate"].inputs["candidates"]] == ["plain", "taught"]
+
+
+def test_only_optional_inputs_can_be_required_in_a_pipeline():
+    def wrong(steps: Steps, model: Input[SavedModel]) -> None:
+        """Require an input that is always there.
+
+        Args:
+            steps: The components.
+            model: A model.
+        """
+        steps.fold_batch_norm(model=model, requires=["model", "exmples"])
+
+    expected = r"requires=\['exmples', 'model'\](.|\n)*optional inputs(.|\n)*one of examples"
+    with pytest.raises(ComponentError, match=expected):
+        trace(wrong)
+
+
 def test_values_are_checked_against_the_pipeline_and_against_every_step():
     dag, here = trace(pipeline), str(Path(__file__).absolute())
     assert dag.values({"data": __file__}) == {"data": here, "more": None, "scale": 2.0, "unit": "bytes"}

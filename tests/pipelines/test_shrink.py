@@ -59,12 +59,13 @@ def trained(tmp_path) -> dict[str, Path]:
 
 @pytest.mark.nightly
 def test_one_model_is_pushed_and_each_variant_is_reported(trained, tmp_path, monkeypatch, capsys):
-    exports = dict.fromkeys(("pruned_clustered", "slim"), ("tflite int8",))
+    exports = dict.fromkeys(("pruned_clustered", "slim", "taught"), ("tflite int8",))
     monkeypatch.setattr(shrink, "EXPORTS", exports)
-    decision = run(trained, tmp_path, "process", goals=["accuracy threshold 0.5"])
+    decision = run(trained, tmp_path, "process", goals=["accuracy threshold 0.5"], teacher=trained["model"])
     names = [model["name"] for model in decision["models"]]
-    assert names[:-1] == ["trained", "pruned 50% + clustered 8, tflite int8"]
-    assert re.fullmatch(r"pruned \d+% of flops, tflite int8", names[-1])
+    assert names[:2] == ["trained", "pruned 50% + clustered 8, tflite int8"]
+    assert re.fullmatch(r"pruned (\d+)% of flops, tflite int8", names[2])
+    assert names[3:] == [names[2].replace("flops", "flops with a teacher")]
     assert decision["selected"] in names
     assert {path.name for path in (tmp_path / "pushed").iterdir()} == {"1", "history", "versions"}
     assert "pruned 50%" in capsys.readouterr().out
@@ -75,7 +76,7 @@ def test_one_model_is_pushed_and_each_variant_is_reported(trained, tmp_path, mon
 def test_all_variants_run_and_their_names_show_their_lineage(trained, tmp_path, name):
     decision = run(trained, tmp_path, name)
     names = [model["name"] for model in decision["models"]]
-    assert len(names) == len(set(names)) == 1 + sum(map(len, shrink.EXPORTS.values()))
+    assert len(names) == len(set(names)) == 1 + sum(map(len, shrink.EXPORTS.values())) - len(shrink.SLIM)
     assert "pruned 50% + clustered 8 + quantized, tflite int8" in names
     assert not [model for model in decision["models"] if "could not be measured" in " ".join(model["reasons"])]
     assert "second round of 1 epochs" in (decision["folder"] / "report.html").read_text()

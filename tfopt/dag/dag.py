@@ -73,12 +73,16 @@ Wire = Value | tuple[Value, ...]
 
 @dataclass(frozen=True)
 class Step:
-    """One component in a DAG, with the wiring of its inputs and the values of its parameters."""
+    """One component in a DAG, with the wiring of its inputs and the values of its parameters.
+
+    Without the optional inputs in ``requires`` it is left out, and so are the steps that use its outputs.
+    """
 
     id: str
     component: Component
     inputs: Mapping[str, Wire]
     parameters: Mapping[str, Any]
+    requires: frozenset[str] = frozenset()
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -137,14 +141,18 @@ class Dag:
     def with_sources(self, values: Mapping[str, Any]) -> "Dag":
         """Return the DAG of a run: without optional sources that have no value, and the steps that require them.
 
-        What is wired to an output of such a step gets its input of the same type instead, or nothing if it has none.
+        What is wired to an output of such a step gets its input of the same type instead, or nothing if it has none,
+        or if the step lacks an optional input that it requires here (`Step.requires`).
         """
         absent = {source for source in self.sources.values() if source.optional and values.get(source.name) is None}
         replaced: dict[Value, Value | None] = dict.fromkeys(absent)
         steps: dict[str, Step] = {}
         for id, step in self.steps.items():
             inputs = {name: wire for name, old in step.inputs.items() if (wire := _replace(old, replaced))}
-            if any(not port.optional and port.name not in inputs for port in step.component.inputs.values()):
+            ports = step.component.inputs.values()
+            if step.requires - set(inputs):
+                replaced |= dict.fromkeys(step.outputs.values())
+            elif any(not port.optional and port.name not in inputs for port in ports):
                 wires = [wire for wire in inputs.values() if not isinstance(wire, tuple)]
                 for output in step.outputs.values():
                     replaced[output] = next((wire for wire in wires if wire.type is output.type), None)

@@ -9,7 +9,7 @@ import re
 import sys
 import traceback
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,12 +45,16 @@ class Steps(ComponentCalls, ComponentSteps):
         """Record into this DAG."""
         self._dag = dag
 
-    def __call__(self, component: Component, *, id: str | None = None, **wires: Any) -> Step:
+    def __call__(
+        self, component: Component, *, id: str | None = None, requires: Collection[str] = (), **wires: Any
+    ) -> Step:
         """Add a step of any component, including your own.
 
         Args:
             component: The component to run.
             id: The name of the step; by default the component's name, numbered from its second use on.
+            requires: Names of optional inputs: in a run without one of them, the step is left out, and so are the steps
+                that need its outputs; lists of models are shorter then.
             wires: Its inputs (outputs of steps, or pipeline inputs) and parameters (values, or pipeline parameters).
 
         Raises:
@@ -69,7 +73,11 @@ class Steps(ComponentCalls, ComponentSteps):
         component.check({name: _sample(component, name, wire) for name, wire in wires.items()})
         check_steps(id, _earlier_components(self._dag, inputs.get("model")), component)
         present = {name: wire for name, wire in inputs.items() if wire is not None and wire != ()}
-        self._dag.steps[id] = step = Step(id, component, present, wires)
+        if unknown := sorted(set(requires) - {port.name for port in component.inputs.values() if port.optional}):
+            optional = [port.name for port in component.inputs.values() if port.optional]
+            fix = f"one of {', '.join(optional)}" if optional else f"leave requires out: {component.name} has none"
+            raise ComponentError(f"{id}: requires={unknown}", "names of optional inputs", fix)
+        self._dag.steps[id] = step = Step(id, component, present, wires, frozenset(requires))
         return step
 
 

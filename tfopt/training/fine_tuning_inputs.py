@@ -9,6 +9,8 @@ from tfopt.errors import ComponentError
 from tfopt.measurement.goals import GOAL_MAPPING, read_goals
 from tfopt.training.user_module import check_syntax
 
+WITH_TEACHER = " with a teacher"  # in the names of models
+
 
 @dataclass(frozen=True)
 class FineTuningSettings:

@@ -29,6 +29,7 @@ from tfopt.measurement.machine_fingerprint import cpu_facts
 from tfopt.runtimes.keras import input_specs
 from tfopt.training.checkpointing.stored_measurements import StoredMeasurements
 from tfopt.training.fine_tuner import FineTuner
+from tfopt.training.fine_tuning_inputs import WITH_TEACHER
 from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare
 from tfopt.value_types import JsonObject
 
@@ -82,7 +83,7 @@ def prune_channels(
     for line in [*_table(removal.report), layers["speed"], parity.describe_parity(verified["outputs"])]:
         logging.getLogger(__name__).info("%s", line)
     return {
-        "name": f"pruned {1 - removal.ratio:.0%} of {settings.measure}",
+        "name": f"pruned {1 - removal.ratio:.0%} of {settings.measure}{WITH_TEACHER if teacher else ''}",
         "report": removal.report | layers,
         "fine_tuned": tuned,
         "verified": verified | {"surgery": surgery},
