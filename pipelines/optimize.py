@@ -20,6 +20,9 @@ CANDIDATES = (
 )
 
 
+MOST_SLOWDOWN = 5.0  # of XLA: `benchmark` would not measure a model that is slower, and `evaluate` would take minutes
+
+
 class Loading(TypedDict, total=False):
     """Parameters of every step that loads a model."""
 
@@ -137,7 +140,9 @@ def make_candidates(
         elif kind == "compiled":
             id = f"compile_xla_{precision}" if precision else "compile_xla"
             parent = models[f"cast {precision}" if precision else "optimized"]
-            step = steps.compile_xla(id=id, model=parent, batch_sizes=["1", "32"], **options)
+            step = steps.compile_xla(
+                id=id, model=parent, batch_sizes=["1", "32"], max_slowdown=MOST_SLOWDOWN, **options
+            )
         elif name == "fixed_layout":
             parameters = {"passes": ["strip_unused"], "fixed_layout": True, **options}
             step = steps.optimize_graph(id="optimize_graph_fixed_layout", model=models["optimized"], **parameters)

@@ -12,6 +12,7 @@ The processes are new because the memory that one gets makes a model up to 10 % 
 """
 
 import logging
+import math
 import random
 import time
 from collections import defaultdict
@@ -184,6 +185,8 @@ class _Measurement:
             medians.append(float(np.median(calls)))
             latest = medians[-WARM_BURSTS:]
             is_warm = len(latest) == WARM_BURSTS and max(latest) <= min(latest) * (1 + WARM_TOLERANCE)
+            if medians[-1] / 1e9 > 2 * self._longest_call(batch_size, SLOW_RATIO):  # it is not measured, warm or not
+                break
         model.is_warm[batch_size] = is_warm
         model.call_seconds[batch_size] = medians[-1] / 1e9
 
@@ -192,13 +195,18 @@ class _Measurement:
         start_seconds = model.facts["load_seconds"] + model.facts["first_call_seconds"]
         ratio = COSTLY_RATIO if start_seconds > self._settings.seconds else SLOW_RATIO
         for batch_size, seconds in list(model.call_seconds.items()):
-            usual = self._baseline.call_seconds.get(batch_size, seconds)
-            if seconds > max(ratio * usual, self._settings.seconds_per_size / FEW_ROUNDS):
+            if seconds > self._longest_call(batch_size, ratio):
                 del model.is_warm[batch_size], model.call_seconds[batch_size]
+                usual = self._baseline.call_seconds[batch_size]
                 reason = f"a call took {seconds:.2g} s during warm-up, {seconds / usual:.1f} times the baseline's"
                 model.notes.append(f"batch size {batch_size} is not measured: {reason}")
         if not model.is_warm:
             raise CallFailed("; ".join(model.notes))
+
+    def _longest_call(self, batch_size: int, ratio: float) -> float:
+        """Return the seconds of a call above which a batch size is not measured; infinity without a baseline there."""
+        usual = self._baseline.call_seconds.get(batch_size, math.inf)
+        return max(ratio * usual, self._settings.seconds_per_size / FEW_ROUNDS)
 
     def _run_turns(self, group: Sequence[MeasuredModel], batch_size: int, number: int) -> None:
         """Warm up each model again, which is quick now, and run one burst of it in every turn.

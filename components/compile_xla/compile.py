@@ -3,7 +3,7 @@
 import functools
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.artifacts.model_card import Verification
 from tfopt.components.compile_xla import cache
-from tfopt.components.compile_xla.latency import measure_models
+from tfopt.components.compile_xla.latency import CallTimes, measure_models
 from tfopt.components.compile_xla.parameters import Settings
 from tfopt.components.compile_xla.saved_model import write_clustered, write_compiled
 from tfopt.components.compile_xla.sequence_buckets import check_lengths, draw_lengths
@@ -46,7 +46,8 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
     """Write the compiled model into the staging folder ``target`` and return the entries of its model card."""
     doing = "compiling with XLA"
     report, verified, batches = run_isolated(_write_verified, model, target, examples, settings, doing=doing)
-    return {"name": "compiled", "report": report | _measure(model, target, batches, settings), "verified": verified}
+    measured = _measure(model, target, batches, settings)
+    return {"name": "compiled", "report": report | measured, "verified": verified}
 
 
 @dataclass(frozen=True)
@@ -147,12 +148,12 @@ def _write_model(frozen: Frozen, serving: Path, settings: Settings, signature: s
 def _measure(model: SavedModel, target: Path, batches: dict[int, Batch], settings: Settings) -> JsonObject:
     """Return the times of both models, the number of compiled programs, and the stored programs if requested."""
     if settings.mode == "whole" and not settings.cache:
-        return {"speed": _measure_speed(model, target, batches, {})}
+        return {"speed": _measure_speed(model, target, batches, settings, {})}
     with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
         folder = target / "Format-Serving" / cache.FOLDER if settings.cache else Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         with cache.cache_environment(folder) as variables:
-            speed = _measure_speed(model, target, batches, variables, [folder])
+            speed = _measure_speed(model, target, batches, settings, variables, [folder])
         programs = len(list(folder.iterdir()))
     if not programs:
         raise _nothing_compiled()
@@ -194,6 +195,7 @@ def _measure_speed(
     model: SavedModel,
     target: Path,
     batches: dict[int, Batch],
+    settings: Settings,
     variables: dict[str, str],
     writes: Sequence[Path] = (),
 ) -> JsonObject:
@@ -208,4 +210,16 @@ def _measure_speed(
             "batch %s: compiled in %.1f s, then %.3g ms a call; the parent %.3g ms",
             *(size, times["compile_s"], 1e3 * times["call_s"], 1e3 * parent["batches"][size]["call_s"]),
         )
+    if settings.max_slowdown is not None:
+        _check_slowdown(parent["batches"], compiled["batches"], settings.max_slowdown)
     return {"parent": parent, "compiled": compiled}
+
+
+def _check_slowdown(parent: Mapping[int, CallTimes], compiled: Mapping[int, CallTimes], limit: float) -> None:
+    """Raise ComponentError if calls of every batch size take more than so many times as long as the parent's."""
+    ratios = {size: compiled[size]["call_s"] / parent[size]["call_s"] for size in compiled}
+    if ratios and min(ratios.values()) > limit:
+        texts = [f"{ratio:.3g} times at batch size {size}" for size, ratio in ratios.items()]
+        received = f"a call of the compiled model takes longer than the parent's: {', '.join(texts)}"
+        fix = "leave the model as it is: XLA has no fast form of its operations on this processor; or raise the limit"
+        raise ComponentError(received, f"at most {limit:g} times (max_slowdown)", fix)

@@ -23,6 +23,8 @@ class Settings:
         cache: Store the programs that XLA compiled in ``assets.extra/xla_cache``.
         tolerance: Refuse the result if an output differs by more than this fraction of its range. The default is
             0.0001, or 0.01 if the graph computes in float16, or 0.05 if it computes in bfloat16.
+        max_slowdown: Refuse the result if a call takes more than so many times as long as the parent's at every batch
+            size, so that no later step runs it. When not given, a slow result is written as well.
     """
 
     mode: Literal["whole", "clusters"] = "whole"
@@ -32,6 +34,7 @@ class Settings:
     warm_up: bool = True
     cache: bool = False
     tolerance: Annotated[float, Between(0, 1)] | None = None
+    max_slowdown: Annotated[float, Between(1)] | None = None
 
     @property
     def sizes(self) -> list[int]:

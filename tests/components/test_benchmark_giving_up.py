@@ -130,6 +130,24 @@ def test_a_dropped_batch_size_is_not_measured_and_its_note_reports_the_time_of_a
     assert len(candidate.samples[8]) == FIRST_LOOK
 
 
+@pytest.mark.parametrize(("seconds", "bursts"), [(0.61, 1), (0.59, 3)])  # ten times those of the baseline
+def test_a_call_of_ten_times_the_baselines_needs_no_second_burst_to_be_dropped(seconds, bursts):
+    events: list[str] = []
+
+    class Recorded(FakeProcess):
+        """A process that records its bursts."""
+
+        def call(self, name: str, *arguments: Any) -> Any:
+            events.extend(["burst"] * (name == "burst"))
+            return super().call(name, *arguments)
+
+    baseline = MeasuredModel("baseline", Model("a.tflite"), FakeProcess({1: 0.06}), is_baseline=True)
+    candidate = MeasuredModel("other", Model("b.tflite"), Recorded({1: seconds}), is_baseline=False)
+    measure_interleaved([baseline, candidate], SETTINGS, lambda inputs: "inputs")
+    assert "batch size 1 is not measured" in candidate.error
+    assert len(events) == bursts
+
+
 def test_a_model_without_batch_sizes_fails_and_one_without_a_baseline_time_is_measured():
     assert "batch size 8 is not measured: a call took 2 s" in measure_candidate({1: 2.0, 8: 2.0}).error
     assert list(measure_candidate({1: 2.0, 8: 2.0}, usual={8: 1.0}).samples) == [1, 8]

@@ -16,7 +16,7 @@ from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.components.compile_xla import cache
-from tfopt.components.compile_xla.compile import _compare_outputs
+from tfopt.components.compile_xla.compile import _check_slowdown, _compare_outputs
 from tfopt.components.compile_xla.component import compile_xla
 from tfopt.components.compile_xla.saved_model import MAY_COMPILE, write_compiled
 from tfopt.errors import ComponentError
@@ -211,6 +211,27 @@ def test_the_default_tolerance_is_that_of_the_precision_of_the_parent(tmp_path, 
     saved(tmp_path / "m", serve, x=([None, 3], tf.float32))
     made = compile_xla(model=SavedModel(tmp_path / "m"), compiled=tmp_path / "out", batch_sizes=["2"])["compiled"]
     assert made.metadata["verified"]["tolerance"] == expected
+
+
+@pytest.mark.parametrize(("slow", "fast"), [(5.1, 4.9), (50.0, 1.0)])
+def test_only_a_model_that_is_too_slow_at_every_batch_size_is_refused(slow, fast):
+    parent = {1: {"call_s": 0.01, "compile_s": 0.0}, 32: {"call_s": 0.1, "compile_s": 0.0}}
+    compiled = {1: {"call_s": slow * 0.01, "compile_s": 9.0}, 32: {"call_s": fast * 0.1, "compile_s": 9.0}}
+    _check_slowdown(parent, compiled, 5.0)
+    compiled[32]["call_s"] = 0.6
+    expected = rf"{slow:.3g} times at batch size 1, 6 times at batch size 32(.|\n)*at most 5 times \(max_slowdown\)"
+    with pytest.raises(ComponentError, match=expected):
+        _check_slowdown(parent, compiled, 5.0)
+
+
+def test_a_compiled_model_is_refused_where_xla_is_slow(tmp_path):
+    def serve(x):  # XLA computes it as a whole convolution, with zeros
+        return {"y": tf.nn.depthwise_conv2d(x, tf.ones([3, 3, 64, 1]), [1, 1, 1, 1], "SAME")}
+
+    model = saved(tmp_path / "model", serve, x=([1, 16, 16, 64], tf.float32))
+    with pytest.raises(ComponentError, match="takes longer than the parent's") as error:
+        compile_xla(model=model, compiled=tmp_path / "compiled", max_slowdown=2.0)
+    assert "leave the model as it is" in error.value.fix and not (tmp_path / "compiled").exists()
 
 
 def test_batch_size_zero_is_refused(digits_model, tmp_path):
