@@ -5,7 +5,7 @@
 A file is a ``.tflite``, ``.onnx`` or ``.xml``, the folder of a SavedModel, or an output of a step. Each setting has a
 process, and the processes of a file take turns; a round is a turn of each. Ratios are those to one thread for each
 core in the same rounds, with 99 % intervals (tfopt.measurement.speedup). Threads that wait for work spin in ONNX
-Runtime and OpenVINO unless told otherwise: the processor time shows it.
+Runtime and OpenVINO by default: the processor time shows it.
 """
 
 import argparse
@@ -138,8 +138,8 @@ def compare(default: Any, other: Any) -> str:
     """Return the ratio of speeds with its interval and verdict."""
     from tfopt.measurement.speedup import speedup
 
-    found = speedup(default, other, min_effect=0.03)
-    return f"{found.value:.2f}x ({found.low:.2f} to {found.high:.2f}), {found.verdict}"
+    estimate = speedup(default, other, min_effect=0.03)
+    return f"{estimate.value:.2f}x ({estimate.low:.2f} to {estimate.high:.2f}), {estimate.verdict}"
 
 
 if __name__ == "__main__":
