@@ -62,7 +62,10 @@ def export_onnx(
         without_examples="dynamic",
     )
     check_limit(
-        conversion.precision, conversion.max_degradation, ("int8", "auto"), trained=trained, sensitivities=sensitivities
+        *(conversion.precision, conversion.max_degradation, ("int8", "auto")),
+        trained=trained,
+        sensitivities=sensitivities,
+        minimize=conversion.minimize,
     )
     if trained and conversion.reduce_range == "on":
         received = f"reduce_range='on' for {model.name}, whose 8-bit ranges were trained"

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.components.export_onnx.parameters import OnnxConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
+from tfopt.conversion.fastest_mix import minimize_latency
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.conversion.mixed_precision import limit_degradation
 from tfopt.conversion.sensitivity_table import SensitivityTable
@@ -121,12 +123,9 @@ def _quantize(
     if limit is None:
         converted = quantizable.quantize()
     else:
-        converted, mix_facts = limit_degradation(
-            quantizable,
-            limit,
-            lambda form: degradation(compare_form(form)),
-            mixed=mixed,
-            sensitivities=sensitivities,
+        search = minimize_latency if parameters.minimize == "latency" else partial(limit_degradation, mixed=mixed)
+        converted, mix_facts = search(
+            quantizable, limit, lambda form: degradation(compare_form(form)), sensitivities=sensitivities
         )
         facts |= mix_facts | quantizable.facts  # with those of the rounding
     shorten_names(converted)

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between
-from tfopt.conversion.parameters import CalibratedConversion
+from tfopt.conversion.parameters import CalibratedConversion, Minimized
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,13 @@ class OnnxConversion(CalibratedConversion, OnnxFormat):  # the fields of the las
             correlation if there are no classes. If it is exceeded, the nodes that add most error have a higher
             precision until it is met: in int8 at most half of them are float32, in auto any number. The figure of that
             form is optimistic; the model card has its interval, and `evaluate` states a bound for other records.
+        minimize: With precision=auto, what is least among the mixes that meet max_degradation: the bytes of the file
+            (size), or the time of a call with one record and one thread on this machine (latency), which is measured
+            for each layer and kind, and takes minutes.
     """
 
     max_degradation: Annotated[float, Between(0, 1)] | None = None
+    minimize: Minimized = "size"
 
     @property
     def needs_inputs(self) -> bool:

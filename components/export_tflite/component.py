@@ -84,7 +84,8 @@ def _check(
     if parameters.recipe and trained:
         fix = "leave recipe out, or name in quantize the layers to leave in float32"
         raise ComponentError("a recipe for a model whose 8-bit ranges were trained", "a model before quantize", fix)
-    check_limit(precision, parameters.max_degradation, (precision,), sensitivities=sensitivities)
+    limit, minimize = parameters.max_degradation, parameters.minimize
+    check_limit(precision, limit, (precision,), sensitivities=sensitivities, minimize=minimize)
     if parameters.max_degradation is not None and examples is None:
         received = f"max_degradation={parameters.max_degradation} without examples"
         raise ComponentError(received, "examples to measure it on", "pass examples=PATH")

@@ -4,12 +4,14 @@ A layer is an op, identified by the name of its output, such as ``model/dense_1/
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
 from ai_edge_quantizer import qtyping
 from ai_edge_quantizer.calibrator import CalibrationMode, Calibrator
 from ai_edge_quantizer.quantizer import AlgorithmName, Quantizer, ValidationErrorMetric
@@ -22,6 +24,7 @@ from tfopt.components.export_tflite.flatbuffer import share_vectors
 from tfopt.components.export_tflite.parameters import Rule
 from tfopt.components.export_tflite.rounded_kernels import replace_kernels, round_kernels
 from tfopt.conversion.activation_ranges import Histogram, Method, select_ranges
+from tfopt.conversion.fastest_mix import call_seconds
 from tfopt.conversion.mixed_precision import BITS, ERROR_RECORDS, Layer, MixedModel
 from tfopt.conversion.sensitivity_table import describe_kernel
 from tfopt.data.batches import Batch
@@ -145,6 +148,12 @@ class QuantizableModel(MixedModel[bytes]):
     def count_bytes(self, file: bytes) -> int:
         """Return the size of a file."""
         return len(file)
+
+    def measure_seconds(self, files: Sequence[bytes]) -> list[float]:
+        """Return the time of a call of each file with one record and one thread, measured in turns."""
+        interpreters = [Interpreter(model_content=file, num_threads=1) for file in files]
+        runners = [interpreter.get_signature_runner(SERVING_DEFAULT) for interpreter in interpreters]
+        return call_seconds([partial(runner, **self._feed[0]) for runner in runners])
 
     def check(self, rules: Iterable[Rule]) -> None:
         """Raise ComponentError if a rule matches no layer."""

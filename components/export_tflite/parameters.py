@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between
-from tfopt.conversion.parameters import CalibratedConversion
+from tfopt.conversion.parameters import CalibratedConversion, Minimized
 from tfopt.errors import ComponentError
 
 CALIBRATED = ("int8", "int16x8")
@@ -46,12 +46,16 @@ class TFLiteConversion(CalibratedConversion, TFLiteFormat):  # the fields of the
             error become int8, then float16, then float32, until it is met, and with precision=auto any number of them,
             else at most half in float; the figure of that form is optimistic. It is no bound for other records:
             `evaluate` states one. Needs examples.
+        minimize: With precision=auto, what is least among the mixes that meet max_degradation: the bytes of the file
+            (size), or the time of a call with one record and one thread on this machine (latency), which is measured
+            for each layer and kind, and takes minutes.
     """
 
     select_tf_ops: bool = False
     sparse: bool = False
     recipe: tuple[str, ...] = ()
     max_degradation: Annotated[float, Between(0, 1)] | None = None
+    minimize: Minimized = "size"
 
     @property
     def needs_inputs(self) -> bool:

@@ -16,6 +16,7 @@ from tfopt.conversion import calibration
 from tfopt.conversion.activation_ranges import AUTO, Histogram, Method, choose_method, select_ranges
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart, count_kinds
+from tfopt.conversion.fastest_mix import minimize_latency
 from tfopt.conversion.mixed_precision import limit_degradation
 from tfopt.conversion.sensitivity_table import SensitivityTable
 from tfopt.data.batches import Batch
@@ -181,10 +182,11 @@ class _Quantization:
             self.facts["weight_scales"] = model.choose_scales(self.measure_both)
         if limit is None:
             return model.quantize(), self.facts
-        mixed = parameters.precision == "auto"
-        content, degradation_facts = limit_degradation(
-            model, limit, self.measure, mixed=mixed, sensitivities=self.sensitivities
-        )
+        if parameters.minimize == "latency":
+            search = minimize_latency
+        else:
+            search = partial(limit_degradation, mixed=parameters.precision == "auto")
+        content, degradation_facts = search(model, limit, self.measure, sensitivities=self.sensitivities)
         return content, self.facts | degradation_facts
 
 

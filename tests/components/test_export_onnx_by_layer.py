@@ -14,6 +14,7 @@ from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import OnnxModel
+from tfopt.conversion import fastest_mix
 from tfopt.conversion.mixed_precision import rank_promotions
 from tfopt.conversion.onnx import block_weights as onnx_block_weights
 from tfopt.conversion.onnx import int8 as onnx_int8
@@ -92,6 +93,16 @@ def test_a_mix_has_weights_of_4_and_8_bits_in_blocks_and_is_smaller(uneven, tmp_
     plain = ONNX.export(model, examples, tmp_path / "plain")
     sizes = [(tmp_path / name / "Format-Serving/model.onnx").stat().st_size for name in ("out", "plain")]
     assert sizes[0] < 0.4 * sizes[1] and "tried" not in plain
+
+
+def test_a_mix_for_latency_meets_the_limit(uneven, tmp_path, monkeypatch):
+    monkeypatch.setattr(fastest_mix, "TIMED_S", 0.01)
+    model, examples = uneven
+    facts = ONNX.export(model, examples, tmp_path / "out", "auto", max_degradation=0.15, minimize="latency")
+    assert facts["degradation"] <= 0.15 and facts["precision"] == "auto"
+    timed = facts["latency"]
+    assert list(timed["milliseconds"]) == ["int4", "int8", "dynamic", "float32", "mix"]
+    assert sum(timed["begun_with"].values()) == 4 and min(timed["milliseconds"].values()) > 0
 
 
 def test_the_output_of_a_product_is_not_cut_off_at_the_calibrated_range(quantizable):
@@ -228,6 +239,7 @@ def test_contradicting_arguments_raise_before_any_work(uneven, tmp_path):
 
     for arguments, received in (
         ({"precision": "auto"}, "precision='auto' without max_degradation"),
+        ({"precision": "int8", "minimize": "latency"}, "minimize='latency' with precision='int8'"),
         ({"precision": "float16", "max_degradation": 0.1}, "max_degradation=0.1 with precision='float16'"),
     ):
         with pytest.raises(ComponentError) as error:

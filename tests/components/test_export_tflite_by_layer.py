@@ -20,6 +20,7 @@ from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.export_tflite.flatbuffer import dense_scale_bytes
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.components.export_tflite.quantize import MAX_EXTRA_DEGRADATION, choose_dense_scales
+from tfopt.conversion import fastest_mix
 from tfopt.conversion.calibration import compare_halves
 from tfopt.conversion.convert import summarize
 from tfopt.conversion.mixed_precision import Layer, rank_promotions
@@ -158,6 +159,19 @@ def test_each_layer_of_a_mix_has_the_fewest_bits_that_keep_the_answers(vectors, 
     }
     assert len(facts["raised"]) == 3 and raised == {"torn": "float16", "huge": "float32", "rough": "int8"}
     assert sorted(weights(tmp_path / "out").values()).count(schema.TensorType.INT4) == 4
+
+
+def test_a_mix_for_latency_meets_the_limit_and_no_faster_kind_that_was_timed_does(vectors, tmp_path, monkeypatch):
+    monkeypatch.setattr(fastest_mix, "TIMED_S", 0.01)
+    model = sum_of_layers(tmp_path / "model", ["d", "e", "rough", "torn", "huge"])
+    facts = TFLITE.export(model, vectors, tmp_path / "out", "auto", max_degradation=0.2, minimize="latency")
+    assert 1 - facts["verified"]["outputs"]["y"]["agreement"] == pytest.approx(facts["degradation"]) and (
+        facts["degradation"] <= 0.2
+    )
+    timed = facts["latency"]
+    assert list(timed["milliseconds"]) == ["int4", "int8", "float16", "float32", "mix"]
+    assert sum(timed["begun_with"].values()) == 5 and min(timed["milliseconds"].values()) > 0
+    assert timed["used"] == "mix" or timed["milliseconds"][timed["used"]] < timed["milliseconds"]["mix"]
 
 
 def test_steps_remove_most_noise_for_each_byte_first(monkeypatch):
@@ -365,6 +379,11 @@ def test_contradicting_arguments_raise_before_any_work(wide, digits_examples, tm
         ({"sparse": True, "precision": "dynamic", "recipe": ["a=int4"]}, "and a recipe", "leave sparse out"),
         ({"precision": "auto"}, "precision='auto' without max_degradation", "add for example max_degradation=0.01"),
         ({"sparse": True, "precision": "auto", "max_degradation": 0.1}, "sparse with precision='auto'", "leave sparse"),
+        (
+            {"minimize": "latency", "precision": "int4"},
+            "minimize='latency' with precision='int4'",
+            "leave minimize out",
+        ),
         ({"max_degradation": 0.1}, "max_degradation=0.1 without examples", "pass examples=PATH"),
         ({"max_degradation": 1.5}, "max_degradation=1.5", "change the value"),
     ]:

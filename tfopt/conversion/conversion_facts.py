@@ -48,6 +48,7 @@ class ConversionFacts(TypedDict, total=False):
     tried: list[dict[str, float]]
     raised: dict[str, str]
     sensitivities: JsonObject
+    latency: JsonObject
     # LiteRT and StableHLO
     batch_size: int
     stablehlo_version: str

@@ -9,7 +9,7 @@ from tfopt.artifacts import Examples, Model, Sensitivities
 from tfopt.artifacts.formats import FORMATS
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import describe
-from tfopt.conversion.parameters import Calibration, Conversion
+from tfopt.conversion.parameters import Calibration, Conversion, Minimized
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size, relative_size
 from tfopt.keras_models.quantization_aware import has_trained_ranges
@@ -72,8 +72,9 @@ def check_limit(
     *,
     trained: bool = False,
     sensitivities: Sensitivities | None = None,
+    minimize: Minimized = "size",
 ) -> None:
-    """Raise ComponentError unless the precision is compatible with ``max_degradation``, the limit.
+    """Raise ComponentError unless the precision is compatible with ``max_degradation``, the limit, and ``minimize``.
 
     One of the ``precisions`` can be raised layer by layer, unless the model has trained ranges; auto needs a limit, and
     so do sensitivities, which must be readable.
@@ -86,6 +87,10 @@ def check_limit(
         raise ComponentError(
             "precision='auto' without max_degradation", expected, "add for example max_degradation=0.01"
         )
+    if minimize != "size" and precision != "auto":
+        received = f"minimize={minimize!r} with precision={precision!r}"
+        expected = "precision='auto', which chooses a mix"
+        raise ComponentError(received, expected, "leave minimize out, or pass precision='auto'")
     if limit is not None and (precision not in precisions or trained):
         raise ComponentError(
             f"max_degradation={limit:g} with " + ("trained ranges" if trained else f"precision={precision!r}"),

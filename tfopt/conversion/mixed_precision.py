@@ -66,6 +66,14 @@ class MixedModel(ABC, Generic[File]):
     def count_bytes(self, file: File) -> int:
         """Return the size of a file."""
 
+    @abstractmethod
+    def measure_seconds(self, files: Sequence[File]) -> list[float]:
+        """Return the time of a call of each file with one record and one thread, measured in turns."""
+
+    def added_cost(self, layer: Layer, kind: str, following: str) -> float:
+        """Return what a layer costs more in the following kind."""
+        return layer.weights * (BITS[following] - BITS[kind]) / 8 if self.by_bytes else 1
+
 
 @dataclass(frozen=True)
 class _Step:
@@ -100,11 +108,11 @@ def rank_promotions(model: MixedModel[File]) -> list[Promotion]:
 def _rank_steps(model: MixedModel[File], table: Mapping[Promotion, float]) -> tuple[list[_Step], float]:
     """Return the steps that take each layer from its lowest kind to float32, best first, and the noise without them.
 
-    The best one removes most noise for each byte that it adds; in integer precisions, where each layer in float
-    costs conversions, just most noise. A step leaves out the kinds that help less than the next one. Steps from
-    float16, which is nearly exact, come last. The noise of a layer in a kind is that of the table. What it lacks is
-    the noise-to-signal ratio of its output minus the largest one of its inputs, in a file whose layers are all of one
-    kind, in the unit of the table: times the ratio of both sums for the layers that have both.
+    The best one removes most noise for what it adds (`MixedModel.added_cost`): bytes, or, in integer precisions, where
+    each layer in float costs conversions, 1 for each step. A step leaves out the kinds that help less than the next
+    one. Steps from float16, which is nearly exact, come last. The noise of a layer in a kind is that of the table. What
+    it lacks is the noise-to-signal ratio of its output minus the largest one of its inputs, in a file whose layers are
+    all of one kind, in the unit of the table: times the ratio of both sums for the layers that have both.
     """
     layers = model.layers
     used = {kind for layer in layers for kind in layer.kinds[:-1] if (layer.output, kind) not in table}
@@ -130,7 +138,7 @@ def _rank_steps(model: MixedModel[File], table: Mapping[Promotion, float]) -> tu
         path: list[_Step] = []
         for kind, following in pairwise(layer.kinds):
             removed = added_noise(layer, kind) - added_noise(layer, following)
-            added = layer.weights * (BITS[following] - BITS[kind]) / 8 if model.by_bytes else 1
+            added = model.added_cost(layer, kind, following)
             step = _Step(layer.output, following, removed, added, last=kind == "float16")
             while path and not step.last and path[-1].use <= step.use:
                 step = replace(step, removed=step.removed + path[-1].removed, added=step.added + path.pop().added)

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from tfopt.declaration.parameters import Between
 
+Minimized = Literal["size", "latency"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:

@@ -3,8 +3,8 @@
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from tfopt.conversion.activation_ranges import AUTO, Histogram, Method, choose_method, select_ranges
 from tfopt.conversion.calibration import compare_halves
 from tfopt.conversion.conversion_facts import ConversionFacts
+from tfopt.conversion.fastest_mix import call_seconds
 from tfopt.conversion.mixed_precision import ERROR_RECORDS, Layer, MixedModel, compare_tensors
 from tfopt.conversion.onnx import block_weights as onnx_block_weights
 from tfopt.conversion.onnx import float_part as onnx_float_part
@@ -191,6 +192,17 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
         written.CopyFrom(file)
         shorten_names(written)
         return int(written.ByteSize())
+
+    def measure_seconds(self, files: Sequence[onnx.ModelProto]) -> list[float]:
+        """Return the time of a call of each file with one record and one thread, measured in turns."""
+        options = SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        sessions = []
+        for file in files:
+            onnx.save(file, self._folder / "timed.onnx")
+            source = str(self._folder / "timed.onnx")
+            sessions.append(InferenceSession(source, options, providers=["CPUExecutionProvider"]))
+        return call_seconds([partial(session.run, None, self._feed[0]) for session in sessions])
 
     def _run(self, model: onnx.ModelProto) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield the results of all layers for each of the first records."""

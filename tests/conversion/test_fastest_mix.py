@@ -1,0 +1,118 @@
+"""Test the search for the fastest mix: where it begins, which steps it takes, and what it ends with."""
+
+import time
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+import pytest
+
+from tfopt.conversion import fastest_mix
+from tfopt.conversion.fastest_mix import call_seconds, minimize_latency
+from tfopt.conversion.mixed_precision import BITS, Layer, MixedModel
+from tfopt.errors import ComponentError
+
+KINDS = ("int4", "int8", "float32")
+# By kind: the noise that a layer adds, and the seconds that it takes.
+NOISE = {
+    "first": {"int4": 0.5, "int8": 0.2, "float32": 0.0},
+    "wide": {"int4": 0.4, "int8": 0.19, "float32": 0.0},
+    "last": {"int4": 0.3, "int8": 0.01, "float32": 0.0},
+}
+SECONDS = {
+    "first": {"int4": 3.0, "int8": 1.0, "float32": 4.0},
+    "wide": {"int4": 9.0, "int8": 4.0, "float32": 40.0},
+    "last": {"int4": 0.9, "int8": 0.8, "float32": 10.0},
+}
+
+
+class Timed(MixedModel[Mapping[str, str]]):
+    """Layers in a chain; a file has the kind of each layer, and neighbors of different kinds cost a conversion."""
+
+    by_bytes = True
+
+    def __init__(self, seconds=SECONDS, conversion: float = 0.0) -> None:
+        self.seconds, self.conversion = seconds, conversion
+
+    @property
+    def layers(self):
+        names = list(NOISE)
+        return [Layer([names[i - 1]] if i else ["input"], name, KINDS, 8) for i, name in enumerate(names)]
+
+    def quantize(self, kinds, lowest=None):
+        return {name: kinds.get(name, lowest or "int4") for name in NOISE}
+
+    def measure_noise(self, file):
+        return dict(zip(NOISE, np.cumsum([NOISE[name][kind] for name, kind in file.items()]), strict=True))
+
+    def count_bytes(self, file):
+        return sum(BITS[kind] for kind in file.values())
+
+    def measure_seconds(self, files):
+        changes = [sum(a != b for a, b in zip([*file.values()], [*file.values()][1:], strict=False)) for file in files]
+        calls = [sum(self.seconds[name][kind] for name, kind in file.items()) for file in files]
+        return [call + self.conversion * change for call, change in zip(calls, changes, strict=True)]
+
+    def degradation(self, file) -> float:
+        return sum(NOISE[name][kind] for name, kind in file.items())
+
+
+@pytest.mark.parametrize(
+    ("limit", "kinds"),
+    [
+        (0.41, ["int8", "int8", "int8"]),  # the fastest kind is enough, although a lower one has fewer bytes
+        (0.25, ["float32", "int8", "int8"]),  # 0.2 for 3 seconds, before 0.19 for 36 and 0.01 for 9
+        (0.05, ["float32", "float32", "int8"]),
+    ],
+)
+def test_the_search_begins_with_the_fastest_kind_and_removes_most_noise_for_each_second(limit, kinds):
+    model = Timed()
+    file, facts = minimize_latency(model, limit, model.degradation)
+    assert list(file.values()) == kinds
+    assert facts["degradation"] == pytest.approx(model.degradation(file)) and facts["degradation"] <= limit
+    assert facts["latency"]["milliseconds"] == {"int4": 12900, "int8": 5800, "float32": 54000} | {
+        "mix": pytest.approx(1e3 * model.measure_seconds([file])[0])
+    }
+    assert facts["latency"]["begun_with"] == {"int8": 3} and facts["latency"]["used"] == "mix"
+    assert facts["latency"]["timed_steps"] == (3 if limit < 0.4 else 0)
+
+
+def test_a_mix_that_its_conversions_make_slower_than_a_whole_file_is_not_used():
+    cheap = {name: {"int4": 3.0, "int8": 1.0, "float32": 2.0} for name in NOISE}
+    model = Timed(cheap, conversion=5.0)  # one change of kinds costs more than all layers in float
+    file, facts = minimize_latency(model, 0.25, model.degradation)
+    assert set(file.values()) == {"float32"} and facts["latency"]["used"] == "float32"
+    assert facts["degradation"] == 0 and facts["left_in_float"] == list(NOISE)
+    faster = Timed(cheap)
+    file, facts = minimize_latency(faster, 0.25, faster.degradation)
+    assert list(file.values()).count("float32") == 1 and facts["latency"]["used"] == "mix"
+
+
+def test_a_faster_kind_that_misses_the_limit_is_not_used():
+    model = Timed({name: {"int4": 3.0, "int8": 1.0, "float32": 0.5 if name == "last" else 9.0} for name in NOISE})
+    file, _ = minimize_latency(model, 0.05, model.degradation)
+    assert model.degradation(file) <= 0.05 and file["last"] == "float32"
+
+
+def test_without_time_for_all_steps_the_others_cost_their_mean(monkeypatch):
+    monkeypatch.setattr(fastest_mix, "STEPS_S", 0.0)  # one is timed
+    model = Timed()
+    file, facts = minimize_latency(model, 0.25, model.degradation)
+    assert model.degradation(file) <= 0.25 and facts["latency"]["timed_steps"] == 1
+
+
+def test_a_limit_that_float_misses_is_refused():
+    with pytest.raises(ComponentError, match="degradation 1 with 3 of 3 layers left in float"):
+        minimize_latency(Timed(), 0.1, lambda file: 1.0)
+
+
+def test_calls_are_timed_in_turns():
+    made = []
+
+    def call(name: str, seconds: float) -> None:
+        made.append(name)
+        time.sleep(seconds)
+
+    slow, fast = call_seconds([partial(call, "slow", 0.02), partial(call, "fast", 0.002)])
+    assert made == ["slow", "fast"] * (len(made) // 2) and len(made) >= 2 * (1 + fastest_mix.FEWEST_CALLS)
+    assert slow > 0.019 > fast
