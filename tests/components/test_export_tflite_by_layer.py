@@ -165,9 +165,8 @@ def test_a_mix_for_latency_meets_the_limit_and_no_faster_kind_that_was_timed_doe
     monkeypatch.setattr(fastest_mix, "TIMED_S", 0.01)
     model = sum_of_layers(tmp_path / "model", ["d", "e", "rough", "torn", "huge"])
     facts = TFLITE.export(model, vectors, tmp_path / "out", "auto", max_degradation=0.2, minimize="latency")
-    assert 1 - facts["verified"]["outputs"]["y"]["agreement"] == pytest.approx(facts["degradation"]) and (
-        facts["degradation"] <= 0.2
-    )
+    assert 1 - facts["verified"]["outputs"]["y"]["agreement"] == pytest.approx(facts["degradation"])
+    assert facts["degradation"] <= 0.2
     timed = facts["latency"]
     assert list(timed["milliseconds"]) == ["int4", "int8", "float16", "float32", "mix"]
     assert sum(timed["begun_with"].values()) == 5 and min(timed["milliseconds"].values()) > 0
@@ -379,11 +378,7 @@ def test_contradicting_arguments_raise_before_any_work(wide, digits_examples, tm
         ({"sparse": True, "precision": "dynamic", "recipe": ["a=int4"]}, "and a recipe", "leave sparse out"),
         ({"precision": "auto"}, "precision='auto' without max_degradation", "add for example max_degradation=0.01"),
         ({"sparse": True, "precision": "auto", "max_degradation": 0.1}, "sparse with precision='auto'", "leave sparse"),
-        (
-            {"minimize": "latency", "precision": "int4"},
-            "minimize='latency' with precision='int4'",
-            "leave minimize out",
-        ),
+        ({"minimize": "latency", "precision": "int4"}, "minimize='latency' with precision='int4'", "leave minimize"),
         ({"max_degradation": 0.1}, "max_degradation=0.1 without examples", "pass examples=PATH"),
         ({"max_degradation": 1.5}, "max_degradation=1.5", "change the value"),
     ]:

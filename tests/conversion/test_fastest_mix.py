@@ -77,6 +77,12 @@ def test_the_search_begins_with_the_fastest_kind_and_removes_most_noise_for_each
     assert facts["latency"]["timed_steps"] == (3 if limit < 0.4 else 0)
 
 
+def test_a_step_costs_what_it_adds_to_a_call():
+    model = Timed(SECONDS | {"last": {"int4": 0.9, "int8": 0.8, "float32": 0.9}})
+    file, _ = minimize_latency(model, 0.395, model.degradation)  # 0.01 for 0.1 seconds, before 0.2 for 3
+    assert list(file.values()) == ["int8", "int8", "float32"]
+
+
 def test_a_mix_that_its_conversions_make_slower_than_a_whole_file_is_not_used():
     cheap = {name: {"int4": 3.0, "int8": 1.0, "float32": 2.0} for name in NOISE}
     model = Timed(cheap, conversion=5.0)  # one change of kinds costs more than all layers in float
