@@ -16,7 +16,7 @@ from tfopt.conversion import calibration
 from tfopt.conversion.activation_ranges import AUTO, Histogram, Method, choose_method, select_ranges
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart, count_kinds
-from tfopt.conversion.fastest_mix import minimize_latency
+from tfopt.conversion.fastest_mix import is_fastest, minimize_latency
 from tfopt.conversion.mixed_precision import limit_degradation
 from tfopt.conversion.sensitivity_table import SensitivityTable
 from tfopt.data.batches import Batch
@@ -178,7 +178,9 @@ class _Quantization:
             _, chosen, range_facts = choose_method(self.method, lambda method: method, measure_ranges, AUTO)
             model.replace_ranges(histograms, chosen)
             self.facts = range_facts | self.facts
-        if parameters.precision in layer_quantization.LOWEST and self.feed:
+        lowest = layer_quantization.LOWEST.get(parameters.precision)
+        # The scales of 4 bits take most of the time: not for a search that begins with a faster kind.
+        if lowest and self.feed and (parameters.minimize == "size" or is_fastest(model, lowest)):
             self.facts["weight_scales"] = model.choose_scales(self.measure_both)
         if limit is None:
             return model.quantize(), self.facts

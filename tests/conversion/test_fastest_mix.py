@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tfopt.conversion import fastest_mix
-from tfopt.conversion.fastest_mix import call_seconds, minimize_latency
+from tfopt.conversion.fastest_mix import call_seconds, is_fastest, minimize_latency
 from tfopt.conversion.mixed_precision import BITS, Layer, MixedModel
 from tfopt.errors import ComponentError
 
@@ -75,6 +75,13 @@ def test_the_search_begins_with_the_fastest_kind_and_removes_most_noise_for_each
     }
     assert facts["latency"]["begun_with"] == {"int8": 3} and facts["latency"]["used"] == "mix"
     assert facts["latency"]["timed_steps"] == (3 if limit < 0.4 else 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("int4", False), ("int8", True), ("float32", False), ("dynamic", False)]
+)
+def test_the_fastest_kind_is_that_of_the_fastest_whole_file(kind, expected):
+    assert is_fastest(Timed(), kind) is expected
 
 
 def test_a_step_costs_what_it_adds_to_a_call():

@@ -56,10 +56,8 @@ def minimize_latency(
     Raises:
         ComponentError: If the limit is exceeded even in float32, or the sensitivities are those of another model.
     """
-    layers = model.layers
-    kinds = [kind for kind in BITS if any(kind in layer.kinds for layer in layers)]
-    forms = {kind: {layer.output: _nearest(layer, kind) for layer in layers} for kind in kinds}
-    files = {kind: model.quantize(forms[kind]) for kind in kinds}
+    forms = _forms_of_one_kind(model)
+    kinds, files = [*forms], {kind: model.quantize(form) for kind, form in forms.items()}
     seconds = dict(zip(kinds, model.measure_seconds([*files.values()]), strict=True))
     timed = _TimedModel(model, forms[min(kinds, key=seconds.__getitem__)])
     mix, facts = limit_degradation(timed, limit, measure, mixed=True, sensitivities=sensitivities)
@@ -79,6 +77,20 @@ def minimize_latency(
         facts |= {"degradation": measured[used], "raised": forms[used], "left_in_float": in_float}
     form = files[used] if used else mix
     return form, facts | {"latency": report}
+
+
+def is_fastest(model: MixedModel[File], kind: str) -> bool:
+    """Return True if the file with all layers in this kind is faster than those in the others."""
+    forms = _forms_of_one_kind(model)
+    seconds = model.measure_seconds([model.quantize(form) for form in forms.values()])
+    return kind in forms and min(seconds) == seconds[[*forms].index(kind)]
+
+
+def _forms_of_one_kind(model: MixedModel[File]) -> dict[str, dict[str, str]]:
+    """Return the kind of each layer for files that are all of one kind, as far as the layers have it."""
+    layers = model.layers
+    kinds = [kind for kind in BITS if any(kind in layer.kinds for layer in layers)]
+    return {kind: {layer.output: _nearest(layer, kind) for layer in layers} for kind in kinds}
 
 
 def _nearest(layer: Layer, kind: str) -> str:
