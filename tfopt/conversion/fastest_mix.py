@@ -16,6 +16,7 @@ from dataclasses import replace
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.mixed_precision import BITS, File, Layer, MixedModel, Promotion, limit_degradation
 from tfopt.conversion.sensitivity_table import SensitivityTable
+from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
 from tfopt.value_types import JsonObject
 
 TIMED_S = 0.2  # for each file that is timed
@@ -59,24 +60,30 @@ def minimize_latency(
     forms = _forms_of_one_kind(model)
     kinds, files = [*forms], {kind: model.quantize(form) for kind, form in forms.items()}
     seconds = dict(zip(kinds, model.measure_seconds([*files.values()]), strict=True))
-    timed = _TimedModel(model, forms[min(kinds, key=seconds.__getitem__)])
-    mix, facts = limit_degradation(timed, limit, measure, mixed=True, sensitivities=sensitivities)
-    *of_kinds, of_mix = model.measure_seconds([*files.values(), mix])
-    seconds = dict(zip(kinds, of_kinds, strict=True))
-    faster = sorted((kind for kind in kinds if seconds[kind] < of_mix), key=seconds.__getitem__)
-    measured = {kind: measure(files[kind]) for kind in faster}
-    used = next((kind for kind in faster if measured[kind] <= limit), None)
+    used = min(kinds, key=seconds.__getitem__)
+    timed = _TimedModel(model, forms[used])
+    file, facts = limit_degradation(timed, limit, measure, mixed=True, sensitivities=sensitivities)
+    form = timed.base | facts["raised"]
+    if facts["raised"]:
+        used = "mix"
+        seconds = dict(zip([*kinds, used], model.measure_seconds([*files.values(), file]), strict=True))
+        for kind in sorted((kind for kind in kinds if seconds[kind] < seconds[used]), key=seconds.__getitem__):
+            degradation = measure(files[kind])
+            facts["tried"].append({"bytes": model.count_bytes(files[kind]), "degradation": degradation})
+            facts[DEGRADATION_NOTE] = describe_first_form(len(facts["tried"]))
+            if degradation <= limit:
+                facts["degradation"], used, form, file = degradation, kind, forms[kind], files[kind]
+                break
     report: JsonObject = {
-        "milliseconds": {kind: 1e3 * value for kind, value in seconds.items()} | {"mix": 1e3 * of_mix},
+        "milliseconds": {name: 1e3 * value for name, value in seconds.items()},
         "begun_with": dict(Counter(timed.base.values())),
         "timed_steps": len(timed.seconds),
-        "used": used or "mix",
+        "used": used,
     }
-    if used:
-        in_float = [name for name, kind in forms[used].items() if kind.startswith("float")]
-        facts |= {"degradation": measured[used], "raised": forms[used], "left_in_float": in_float}
-    form = files[used] if used else mix
-    return form, facts | {"latency": report}
+    lowest = {layer.output: layer.kinds[0] for layer in model.layers}
+    raised = {name: kind for name, kind in form.items() if kind != lowest[name]}
+    in_float = [name for name, kind in form.items() if kind.startswith("float")]
+    return file, facts | {"raised": raised, "left_in_float": in_float, "latency": report}
 
 
 def is_fastest(model: MixedModel[File], kind: str) -> bool:
@@ -105,7 +112,7 @@ class _TimedModel(MixedModel[File]):
     """A model whose layers begin with given kinds, and whose steps cost the time that they add to a call."""
 
     def __init__(self, model: MixedModel[File], base: Mapping[str, str]) -> None:
-        self._model, self.base, self.inputs = model, base, model.inputs
+        self._model, self.base, self.inputs = model, dict(base), model.inputs
         layers = [layer for layer in model.layers if base[layer.output] in layer.kinds]
         self._layers = [replace(one, kinds=one.kinds[one.kinds.index(base[one.output]) :]) for one in layers]
         self.seconds: dict[Promotion, float] = {}
