@@ -43,14 +43,15 @@ def build(name: str) -> Any:
 
     keras.utils.set_random_seed(0)
     image = keras.Input((28, 28, 1), name="image")
-    flow = layers.Concatenate()([layers.Resizing(32, 32)(layers.Rescaling(1 / 127.5, offset=-1)(image))] * 3)
+    flow = layers.Concatenate()([layers.ZeroPadding2D(2)(layers.Rescaling(1 / 127.5, offset=-1)(image))] * 3)
+    # No Resizing layer: Keras 3.15 exports the batch norms behind it in training mode.
     backbone = keras.applications.MobileNetV2(
-        input_tensor=flow, alpha=0.35, weights=None, include_top=False, pooling="avg"
+        input_shape=(32, 32, 3), alpha=0.35, weights=None, include_top=False, pooling="avg"
     )
     for layer in backbone.layers:
         if isinstance(layer, layers.BatchNormalization):
             layer.momentum = 0.9  # to converge in few batches
-    return keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(backbone.output))
+    return keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(backbone(flow)))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Test that recurrent layers which keep state from call to call are converted with their state, or refused for it."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -102,3 +103,17 @@ def test_inspect_and_evaluate_run_it(kind, examples, tmp_path):
         "evaluation"
     ]
     assert all(row.get("error") is None for row in report.read()["models"])
+
+
+def test_batch_norms_that_keras_exports_in_training_mode_are_refused_and_the_keras_file_is_taken(tmp_path):
+    image = keras.Input((8, 8, 1), name="image")
+    model = keras.Model(image, keras.layers.BatchNormalization(name="y")(keras.layers.Resizing(4, 4)(image)))
+    model.export(str(tmp_path / "exported"), verbose=False)
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(ComponentError, match="changes its state while it serves") as error:
+        find("export_onnx")(model=tmp_path / "exported", exported=tmp_path / "refused")
+    assert "pass the .keras file, if batch norms change" in error.value.fix
+    file = find("export_onnx")(model=tmp_path / "model.keras", exported=tmp_path / "file")["exported"]
+    rows = np.random.default_rng(0).normal(5, 3, (4, 8, 8, 1)).astype(np.float32)
+    with runtimes.load(file) as runtime:
+        np.testing.assert_allclose(runtime.call({"image": rows})["y"], model.predict(rows, verbose=0), rtol=1e-4)

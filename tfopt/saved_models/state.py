@@ -26,6 +26,7 @@ INITIALIZER = "state_initializer"
 WITHOUT = "without these operations, or a signature that does not reach them"
 WITHOUT_STATE = (
     "build it again with stateful=False and load the weights, if it is a Keras model with such a recurrent layer; or "
+    "pass the .keras file, if batch norms change: Keras exports those behind a Resizing layer in training mode; or "
     f"export it {WITHOUT}; optimize_graph and fold_batch_norm keep state"
 )
 
