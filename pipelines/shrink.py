@@ -88,10 +88,7 @@ def shrink(
             return step.outputs["pruned"]
         if name in ("slim", "taught"):
             options = {"pattern": "channel", "sparsity": shrinking.channels, **fine_tuning}
-            if name == "taught":
-                options |= {"teacher": teacher, "requires": ["teacher"]}
-            id = "prune_channels" if name == "slim" else "prune_channels_with_teacher"
-            return steps.prune(id=id, model=model, **options).outputs["pruned"]
+            return _remove_channels(steps, model, teacher if name == "taught" else None, **options)
         # Batch norms are folded before clustering: an exporter that folds them would give each channel its own values.
         parent = "pruned" if name == "pruned_clustered" else "trained"
         step = steps.fold_batch_norm(id=f"fold_{parent}", model=variant(parent), examples=examples)
@@ -113,3 +110,12 @@ def shrink(
     candidates = [export(name, kind) for name, kinds in EXPORTS.items() for kind in kinds]
     replay = replay_inputs(recording, replaying)
     return select_and_push(steps, model, candidates, examples, selection, module=module, replay=replay)
+
+
+def _remove_channels(steps: Steps, model: Any, teacher: Any, **options: Any) -> Any:
+    """Add a step that removes channels; one with a teacher is left out of runs without that input."""
+    id = "prune_channels"
+    if teacher is not None:
+        id = f"{id}_with_teacher"
+        options |= {"teacher": teacher, "requires": ["teacher"]}
+    return steps.prune(id=id, model=model, **options).outputs["pruned"]

@@ -157,6 +157,7 @@ def test_a_teacher_is_learned_from_instead_of_the_labels(pattern, parent, digits
     classes = np.asarray(keras_models.load(out)(images)).argmax(1)
     assert (classes == (labels + 1) % 10).mean() > 0.8
     assert out.card.teacher.digest == KerasModel(tmp_path / "teacher").digest
+    assert out.card.name.endswith(" with a teacher")  # `shrink` has the same network without one
     with pytest.raises(ComponentError, match="a teacher without a module"):
         prune(parent, tmp_path / "raw", digits_examples, **options)
 
