@@ -87,6 +87,14 @@ def test_the_fastest_kind_is_that_of_the_fastest_whole_file(kind, expected):
     assert is_fastest(Timed(), kind) is expected
 
 
+def test_of_kinds_that_are_about_as_fast_the_lowest_one_is_used():
+    tied = Timed({name: {"int4": 9.0, "int8": 1.02, "float32": 1.0} for name in NOISE})
+    file, facts = minimize_latency(tied, 0.41, tied.degradation)
+    assert set(file.values()) == {"int8"} and facts["latency"]["used"] == "int8"
+    slower = Timed({name: {"int4": 9.0, "int8": 1.04, "float32": 1.0} for name in NOISE})
+    assert set(minimize_latency(slower, 0.41, slower.degradation)[0].values()) == {"float32"}
+
+
 def test_a_step_costs_what_it_adds_to_a_call():
     model = Timed(SECONDS | {"last": {"int4": 0.9, "int8": 0.8, "float32": 0.9}})
     file, _ = minimize_latency(model, 0.395, model.degradation)  # 0.01 for 0.1 seconds, before 0.2 for 3

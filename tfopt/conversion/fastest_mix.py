@@ -6,6 +6,7 @@ with a file for each layer and kind: conversions between the kinds of neighbors 
 mix is timed against the files of one kind. docs/adr/0105 has the reasons.
 """
 
+import math
 import random
 import statistics
 import time
@@ -22,6 +23,7 @@ from tfopt.value_types import JsonObject
 TIMED_S = 0.2  # for each file that is timed
 FEWEST_CALLS = 5
 STEPS_S = 60.0  # for the times of all steps; the others are estimated
+TIED = 0.03  # of a time: smaller differences are within noise
 LEAST_SHARE = 1e-3  # of a call: a step that adds less, or makes a call faster, costs as much
 
 
@@ -60,7 +62,7 @@ def minimize_latency(
     forms = _forms_of_one_kind(model)
     kinds, files = [*forms], {kind: model.quantize(form) for kind, form in forms.items()}
     seconds = dict(zip(kinds, model.measure_seconds([*files.values()]), strict=True))
-    used = min(kinds, key=seconds.__getitem__)
+    used = _fastest(seconds)
     timed = _TimedModel(model, forms[used])
     file, facts = limit_degradation(timed, limit, measure, mixed=True, sensitivities=sensitivities)
     form = timed.base | facts["raised"]
@@ -90,7 +92,12 @@ def is_fastest(model: MixedModel[File], kind: str) -> bool:
     """Return True if the file with all layers in this kind is faster than those in the others."""
     forms = _forms_of_one_kind(model)
     seconds = model.measure_seconds([model.quantize(form) for form in forms.values()])
-    return kind in forms and min(seconds) == seconds[[*forms].index(kind)]
+    return _fastest(dict(zip(forms, seconds, strict=True))) == kind
+
+
+def _fastest(seconds: Mapping[str, float]) -> str:
+    """Return the fastest kind; of those that are about as fast the lowest one, whose file is smaller."""
+    return next(kind for kind in BITS if seconds.get(kind, math.inf) <= min(seconds.values()) * (1 + TIED))
 
 
 def _forms_of_one_kind(model: MixedModel[File]) -> dict[str, dict[str, str]]:
