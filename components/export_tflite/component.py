@@ -71,7 +71,7 @@ def _check(
     precision = parameters.precision
     trained = check_conversion(
         *(model, examples, precision, parameters, ("saved_model", "keras")),
-        calibrated=CALIBRATED,
+        calibrated=CALIBRATED if precision != "auto" or parameters.activation_bits is None else (*CALIBRATED, "auto"),
         without_examples="dynamic",
     )
     if parameters.integer_io and precision not in CALIBRATED:

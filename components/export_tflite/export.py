@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, SavedModel, TFLiteModel
 from tfopt.artifacts.model_card import Verification
-from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversion
+from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import count_kinds
@@ -47,7 +47,7 @@ def export(
     sampled, feed = None, None
     facts: ConversionFacts = {}
     trained = has_trained_ranges(model)
-    calibrated = parameters.precision in CALIBRATED and not trained
+    calibrated = parameters.activation_bits is not None and not trained
     if examples and (calibrated or parameters.precision == "int4" or parameters.max_degradation is not None):
         sampled, description = calibration.sample_inputs(examples, parent.inputs, parameters)
         feed = list(split_batches(sampled, parent.inputs, 1))

@@ -3,6 +3,7 @@
 A layer is an op, identified by the name of its output, such as ``model/dense_1/MatMul``.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite.flatbuffer import share_vectors
-from tfopt.components.export_tflite.parameters import Rule
+from tfopt.components.export_tflite.parameters import Rule, TFLiteConversion
 from tfopt.components.export_tflite.rounded_kernels import replace_kernels, round_kernels
 from tfopt.conversion.activation_ranges import Histogram, Method, select_ranges
 from tfopt.conversion.fastest_mix import call_seconds
@@ -34,8 +35,9 @@ from tfopt.value_types import JsonObject
 
 ALL_OPS = qtyping.TFLOperationName.ALL_SUPPORTED
 ENDS = (qtyping.TFLOperationName.INPUT, qtyping.TFLOperationName.OUTPUT)
-ACTIVATION_BITS = {"int8": 8, "int16x8": 16}  # of the precisions with trained or calibrated ranges
 KINDS = ("int4", "int8", "float16", "float32")  # of the weights of a layer
+# In a mix with ranges of activations, integer kinds but dynamic have them: those are rounded to 8 bits, too.
+KINDS_WITH_RANGES = ("int4", "int8", "dynamic", "float16", "float32")
 LOWEST = {"int4": "int4", "auto": "int4"}  # kind of the weights that a precision begins with; int8 for the others
 # How the scale of a channel follows from its weights: the largest one, or the least mean squared error, in closed form
 # (OCTAV: Sakr et al., 2022, https://arxiv.org/abs/2206.06501) or assuming a Gaussian.
@@ -49,16 +51,18 @@ class QuantizableModel(MixedModel[bytes]):
     Of several ``rules`` that match a layer, the last one applies.
     """
 
-    def __init__(self, content: bytes, precision: str, feed: list[Batch], *, integer_io: bool) -> None:
-        """Store a float32 flatbuffer, and calibrate it if the precision needs ranges, as int8 and int16x8 do."""
-        self._content, self._precision, self._feed, self._integer_io = content, precision, feed, integer_io
-        self._lowest, self._scales = LOWEST.get(precision, "int8"), SCALES[0]
+    def __init__(self, content: bytes, parameters: TFLiteConversion, feed: list[Batch]) -> None:
+        """Store a float32 flatbuffer, and calibrate it if activations have ranges, as in int8 and int16x8."""
+        self._content, self._feed, self._precision = content, feed, parameters.precision
+        self._bits, self._integer_io = parameters.activation_bits, parameters.integer_io
+        self._lowest, self._scales = LOWEST.get(self._precision, "int8"), SCALES[0]
         self._rounded: Mapping[str, NDArray[np.float32]] = {}  # kernels in 4 bits, by the output of their layer
         self.rules: list[Rule] = []
         self.ranges: dict[str, Any] | None = None
-        self.by_bytes = precision not in ACTIVATION_BITS
-        self.inputs = {"int8": "int8", "int16x8": "int16"}.get(precision, "dynamic")
-        if precision in ACTIVATION_BITS:
+        self.by_bytes = self._bits is None
+        if self._precision != "auto" or not self._bits:  # else it depends on the kind
+            self.inputs = f"int{self._bits}" if self._bits else "dynamic"
+        if self._bits:
             # The default mode reads every tensor, also texts and tables that no operation has set: some reads crash.
             has_texts = any(array.dtype.kind in "OSU" for array in feed[0].values())
             name = "CALIBRATION_PROFILER_BASED" if has_texts else "CALIBRATION_PRESERVE_ALL_TENSORS"
@@ -79,7 +83,7 @@ class QuantizableModel(MixedModel[bytes]):
 
     def replace_ranges(self, histograms: Mapping[str, Histogram], method: Method) -> None:
         """Replace the ranges of the activations by those that a method selects."""
-        ranges = select_ranges(histograms, method, bits=ACTIVATION_BITS[self._precision])
+        ranges = select_ranges(histograms, method, bits=self._bits or 8)
         for name, ends in (self.ranges or {}).items():
             if name in ranges:
                 low, high = ranges[name]
@@ -150,10 +154,19 @@ class QuantizableModel(MixedModel[bytes]):
         return len(file)
 
     def measure_seconds(self, files: Sequence[bytes]) -> list[float]:
-        """Return the time of a call of each file with one record and one thread, measured in turns."""
-        interpreters = [Interpreter(model_content=file, num_threads=1) for file in files]
-        runners = [interpreter.get_signature_runner(SERVING_DEFAULT) for interpreter in interpreters]
-        return call_seconds([partial(runner, **self._feed[0]) for runner in runners])
+        """Return the time of a call of each file with one record and one thread, infinite if it does not load."""
+        calls = [self._load(file) for file in files]
+        seconds = iter(call_seconds([call for call in calls if call]))
+        return [next(seconds) if call else math.inf for call in calls]
+
+    def _load(self, file: bytes) -> Callable[[], object] | None:
+        """Return a call of a file with one record; None if XNNPACK refuses it, as scales that differ by 10,000."""
+        try:
+            interpreter = Interpreter(model_content=file, num_threads=1)
+            interpreter.allocate_tensors()
+        except RuntimeError:
+            return None
+        return partial(interpreter.get_signature_runner(SERVING_DEFAULT), **self._feed[0])
 
     def check(self, rules: Iterable[Rule]) -> None:
         """Raise ComponentError if a rule matches no layer."""
@@ -168,36 +181,39 @@ class QuantizableModel(MixedModel[bytes]):
         chosen = [kind.partition("x")[0] for pattern, kind in self.rules if re.search(pattern, layer.output)]
         lowest = max((self._lowest, *chosen[-1:]), key=BITS.__getitem__)  # a step never lowers what a rule gives
         if not layer.weights:
-            return list(dict.fromkeys((lowest, "float32")))
-        kinds = KINDS[KINDS.index(lowest) :]
+            return ["float32"] if lowest.startswith("float") else ["int8", "float32"]
+        all_kinds = KINDS_WITH_RANGES if self._precision == "auto" and self._bits else KINDS
+        kinds = all_kinds[all_kinds.index(lowest) :]
         return [kind for kind in kinds if kind != "float16" or largest <= np.finfo(np.float16).max]
 
     def _quantizer(self, layer_kinds: Mapping[str, str], lowest: str | None = None) -> Quantizer:
-        bits = ACTIVATION_BITS.get(self._precision)
+        bits, lowest = self._bits, lowest or self._lowest
         # Ops without a 4-bit kernel have 8-bit weights.
-        rules = [("(?:.*)", "int8"), (".*", lowest or self._lowest), *self.rules, *layer_rules(layer_kinds)]
+        base = [("(?:.*)", "int8"), (".*", lowest)] if lowest == "int4" else [(".*", lowest)]
+        rules = [*base, *self.rules, *layer_rules(layer_kinds)]
         kinds = {name: [kind for pattern, kind in rules if re.search(pattern, name)][-1] for name in self._rounded}
         rounded = {name: self._rounded[name] for name, kind in kinds.items() if kind == "int4"}
         quantizer = Quantizer(bytearray(replace_kernels(self._content, rounded)))
         on_grid = layer_rules(dict.fromkeys(rounded, "int4"))
         for pattern, kind in (*rules, *on_grid):
-            if kind.startswith("float"):
+            weights, _, block = kind.replace("dynamic", "int8").removeprefix("int").partition("x")
+            has_ranges = bool(bits) and kind.startswith("int") and not block
+            group = f"(?:{pattern})"  # a second rule of the same pattern would replace the first one
+            if kind.startswith("float") or (bits and not has_ranges):
                 quantizer.update_quantization_recipe(pattern, ALL_OPS, algorithm_key=AlgorithmName.NO_QUANTIZE)
-            if kind == "float16":  # in groups, since a second rule of the same pattern would replace the first one
-                quantizer.add_weight_only_config(
-                    f"(?:{pattern})", ALL_OPS, 16, algorithm_key=AlgorithmName.FLOAT_CASTING
-                )
+            if kind == "float16":
+                quantizer.add_weight_only_config(group, ALL_OPS, 16, algorithm_key=AlgorithmName.FLOAT_CASTING)
             if kind.startswith("float"):
                 continue
-            weights, _, block = kind.removeprefix("int").partition("x")
             granularity = qtyping.QuantGranularity[f"BLOCKWISE_{block}" if block else "CHANNELWISE"]
             scales = self._scales if kind == "int4" and (pattern, kind) not in on_grid else SCALES[0]
-            if bits:
+            if has_ranges:
                 quantizer.add_static_config(pattern, ALL_OPS, bits, int(weights), granularity, scales)
             else:
-                quantizer.add_dynamic_config(pattern, ALL_OPS, int(weights), granularity, scales)
+                quantizer.add_dynamic_config(group if bits else pattern, ALL_OPS, int(weights), granularity, scales)
         for end in ENDS if bits and not self._integer_io else ():
-            quantizer.update_quantization_recipe(".*", end, algorithm_key=AlgorithmName.NO_QUANTIZE)
+            # A pattern of its own, so that this rule comes after those of single layers, which name outputs as well.
+            quantizer.update_quantization_recipe("^", end, algorithm_key=AlgorithmName.NO_QUANTIZE)
         return quantizer
 
 

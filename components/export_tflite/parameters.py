@@ -6,7 +6,8 @@ from tfopt.component import Between
 from tfopt.conversion.parameters import CalibratedConversion, Minimized
 from tfopt.errors import ComponentError
 
-CALIBRATED = ("int8", "int16x8")
+ACTIVATION_BITS = {"int8": 8, "int16x8": 16}
+CALIBRATED = tuple(ACTIVATION_BITS)
 BY_LAYER = ("dynamic", "int4", "int8", "int16x8", "auto")  # precisions with a kind for each layer
 LAYER_KINDS = ("float32", "float16", "int8", "int4", "int4x32", "int4x64", "int4x128", "int4x256")
 
@@ -18,8 +19,8 @@ class TFLiteFormat:
     """Precision of a LiteRT file.
 
     Attributes:
-        precision: Precision of weights and activations. auto is the smallest mix of int4, int8, float16 and float32
-            weights that meets max_degradation.
+        precision: Precision of weights and activations. auto is the smallest, or fastest, mix of int4, int8, float16
+            and float32 weights that meets max_degradation.
         integer_io: Make the inputs and outputs integers as well, for devices without floats. Only for int8 and int16x8;
             TFX's own Evaluator does not quantize such inputs, so do not use it with that.
     """
@@ -48,7 +49,8 @@ class TFLiteConversion(CalibratedConversion, TFLiteFormat):  # the fields of the
             `evaluate` states one. Needs examples.
         minimize: With precision=auto, what is least among the mixes that meet max_degradation: the bytes of the file
             (size), or the time of a call with one record and one thread on this machine (latency), which is measured
-            for each layer and kind, and takes minutes.
+            for each layer and kind, and takes minutes. In a mix for latency the activations of a layer may have 8 bits,
+            too, with calibrated ranges; with dynamic, only its weights.
     """
 
     select_tf_ops: bool = False
@@ -66,6 +68,13 @@ class TFLiteConversion(CalibratedConversion, TFLiteFormat):  # the fields of the
     def allows_any_op(self) -> bool:
         """True with TensorFlow's Flex delegate."""
         return self.select_tf_ops
+
+    @property
+    def activation_bits(self) -> int | None:
+        """Bits of activations with ranges: in a mix for latency 8, as far as layers have integers; None for floats."""
+        if self.precision == "auto" and self.minimize == "latency":
+            return 8
+        return ACTIVATION_BITS.get(self.precision)
 
     def rules(self) -> list[Rule]:
         """Parse the recipe.

@@ -105,7 +105,7 @@ class _Quantization:
             self.floats = self._calibrate(self.feed)
         if not self.parameters.integer_io:
             self.normalizations = float_part.find_normalizations(self.floats)
-        if self.parameters.precision == "int8" and not self.parameters.integer_io:
+        if self.parameters.activation_bits == 8 and not self.parameters.integer_io:
             self.last_activations = float_part.find_last_activations(self.floats)
         if not self.histograms:
             self.method = _only_min_max(self.parameters, self.facts)
@@ -160,9 +160,9 @@ class _Quantization:
         parameters, limit, histograms = self.parameters, self.parameters.max_degradation, self.histograms
         if self.in_parts or not self.floats:
             self.floats = litert_converter.convert_float(self.serving, parameters)
-        integer_io = parameters.integer_io
-        floats = self.floats if self.calibrated else lookup_tables.replace_gathers(self.floats)
-        model = layer_quantization.QuantizableModel(floats, parameters.precision, self.feed, integer_io=integer_io)
+        is_static = self.calibrated and parameters.precision != "auto"
+        floats = self.floats if is_static else lookup_tables.replace_gathers(self.floats)
+        model = layer_quantization.QuantizableModel(floats, parameters, self.feed)
         rules = parameters.rules()
         model.check(rules)
         in_float = dict.fromkeys([*self.floating.operations, *self.normalizations, *self.last_activations], "float32")
@@ -269,7 +269,7 @@ def _inspect(
             raise
         except Exception as error:  # LiteRT's own converter calibrates this file
             facts["stability"] = {"not_measured": first_line(error)}
-    if parameters.precision == "int8" and not parameters.integer_io:  # a device without floats has no other range
+    if parameters.activation_bits == 8 and not parameters.integer_io:  # a device without floats has no other range
         floating = float_part.add_few_levels(floating, content, select_ranges(histograms, "min_max"))
     for name in _tensors_of(content, floating.operations) & set(histograms):
         histograms[name].is_exact = True

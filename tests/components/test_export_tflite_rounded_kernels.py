@@ -72,7 +72,7 @@ def test_the_rows_of_a_kernel_times_its_matrix_are_the_outputs_of_the_file(image
 
 def test_the_integers_of_the_file_are_those_that_were_found(images):
     _, _, content, feed = images
-    model = layer_quantization.QuantizableModel(content, "int4", feed, integer_io=False)
+    model = layer_quantization.QuantizableModel(content, TFLiteConversion(precision="int4"), feed)
     model._scales = layer_quantization.SCALES[-1]  # of the kernels that are not rounded
     model._rounded, facts = round_kernels(content, feed)
     assert len(model._rounded) == 4 and facts["stays"] == [] and min(facts["removed_noise"].values()) > 0.02
@@ -87,7 +87,9 @@ def test_the_integers_of_the_file_are_those_that_were_found(images):
 
 def test_layers_with_more_bits_have_their_own_weights(images):
     _, _, content, feed = images
-    plain, model = (layer_quantization.QuantizableModel(content, "auto", feed, integer_io=False) for _ in range(2))
+    plain, model = (
+        layer_quantization.QuantizableModel(content, TFLiteConversion(precision="auto"), feed) for _ in range(2)
+    )
     model._rounded, _ = round_kernels(content, feed)
     first, second, third, last = model._rounded
     kinds = {first: "int8", second: "float32", third: "float16"}
@@ -117,14 +119,14 @@ def test_what_degrades_more_is_not_used(images, monkeypatch):
         lambda content, feed: ({kernel.name: 0 * kernel.weights + 1 for kernel in _kernels(content)}, {}),
     )
     for degradations in ([0.3, 0.1, 0.2, 0.4], [0.3, 0.1, 0.2, 0.05]):
-        model = layer_quantization.QuantizableModel(content, "int4", feed, integer_io=False)
+        model = layer_quantization.QuantizableModel(content, TFLiteConversion(precision="int4"), feed)
         left = iter(degradations)
         facts = model.choose_scales(lambda file, left=left: (next(left), 0.0))
         best = [*(scale.value for scale in layer_quantization.SCALES), layer_quantization.COMPENSATED]
         assert facts["used"] == best[int(np.argmin(degradations))]
         assert bool(model._rounded) == (facts["used"] == layer_quantization.COMPENSATED)
     monkeypatch.setattr(layer_quantization, "round_kernels", lambda content, feed: 1 / 0)
-    facts = layer_quantization.QuantizableModel(content, "int4", feed, integer_io=False).choose_scales(
+    facts = layer_quantization.QuantizableModel(content, TFLiteConversion(precision="int4"), feed).choose_scales(
         lambda file: (0.0, 0.0)
     )
     assert facts["used"] == layer_quantization.SCALES[0].value and "division" in facts["rounding"]["not_measured"]

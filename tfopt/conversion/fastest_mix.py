@@ -2,21 +2,22 @@
 
 The whole file in each kind is timed first. The search of `mixed_precision` then begins with the fastest kind instead of
 the lowest one, and judges a step by the noise that it removes for each second that it adds to a call, which is measured
-with a file for each layer and kind: conversions between the kinds of neighbors are part of such a time. In the end the
-mix is timed against the files of one kind. docs/adr/0105 has the reasons.
+with a file for each layer and kind: conversions between the kinds of neighbors are part of such a time. The mix is then
+timed against the files of one kind, and the search is repeated from the next kind if that one is faster than the mix.
+docs/adr/0105 has the reasons.
 """
 
 import math
 import random
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.mixed_precision import BITS, File, Layer, MixedModel, Promotion, limit_degradation
 from tfopt.conversion.sensitivity_table import SensitivityTable
+from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
 from tfopt.value_types import JsonObject
 
@@ -57,35 +58,43 @@ def minimize_latency(
         sensitivities: Losses of layers, in place of the noise in the model's own files.
 
     Raises:
-        ComponentError: If the limit is exceeded even in float32, or the sensitivities are those of another model.
+        ComponentError: If the limit is exceeded even in float32, no file can be run, or the sensitivities are those of
+            another model.
     """
     forms = _forms_of_one_kind(model)
-    kinds, files = [*forms], {kind: model.quantize(form) for kind, form in forms.items()}
-    seconds = dict(zip(kinds, model.measure_seconds([*files.values()]), strict=True))
-    used = _fastest(seconds)
-    timed = _TimedModel(model, forms[used])
-    file, facts = limit_degradation(timed, limit, measure, mixed=True, sensitivities=sensitivities)
-    form = timed.base | facts["raised"]
-    if facts["raised"]:
-        used = "mix"
-        seconds = dict(zip([*kinds, used], model.measure_seconds([*files.values(), file]), strict=True))
-        for kind in sorted((kind for kind in kinds if seconds[kind] < seconds[used]), key=seconds.__getitem__):
-            degradation = measure(files[kind])
-            facts["tried"].append({"bytes": model.count_bytes(files[kind]), "degradation": degradation})
-            facts[DEGRADATION_NOTE] = describe_first_form(len(facts["tried"]))
-            if degradation <= limit:
-                facts["degradation"], used, form, file = degradation, kind, forms[kind], files[kind]
-                break
+    files = {kind: model.quantize(form) for kind, form in forms.items()}
+    seconds = dict(zip(files, model.measure_seconds([*files.values()]), strict=True))
+    tried, timed_steps, used, best = list[dict[str, float]](), 0, "", math.inf
+    left = {kind: value for kind, value in seconds.items() if math.isfinite(value)}
+    if not left:
+        received = "minimize='latency' for a model whose files this machine cannot run, in no precision"
+        raise ComponentError(received, "a file whose calls can be timed", "leave minimize out")
+    while left and min(left.values()) < best * (1 - TIED):
+        kind = _fastest(left)
+        del left[kind]
+        timed = _TimedModel(model, forms[kind])
+        found, search_facts = limit_degradation(timed, limit, measure, mixed=True, sensitivities=sensitivities)
+        tried += search_facts["tried"]
+        timed_steps += len(timed.seconds)
+        name = kind
+        if search_facts["raised"]:
+            name = f"mix from {kind}"
+            files[name] = found
+            seconds = dict(zip(files, model.measure_seconds([*files.values()]), strict=True))
+        if seconds[name] < seconds.get(used, math.inf) * (1 - TIED):
+            used, file, facts, form = name, found, search_facts, timed.base | search_facts["raised"]
+        best = seconds.get(used, math.inf)
+        left = {kind: seconds[kind] for kind in left}
     report: JsonObject = {
-        "milliseconds": {name: 1e3 * value for name, value in seconds.items()},
-        "begun_with": dict(Counter(timed.base.values())),
-        "timed_steps": len(timed.seconds),
+        "milliseconds": {name: 1e3 * value for name, value in seconds.items() if math.isfinite(value)},
+        "timed_steps": timed_steps,
         "used": used,
     }
     lowest = {layer.output: layer.kinds[0] for layer in model.layers}
     raised = {name: kind for name, kind in form.items() if kind != lowest[name]}
     in_float = [name for name, kind in form.items() if kind.startswith("float")]
-    return file, facts | {"raised": raised, "left_in_float": in_float, "latency": report}
+    facts |= {"tried": tried, "raised": raised, "left_in_float": in_float, "latency": report}
+    return file, facts | ({DEGRADATION_NOTE: describe_first_form(len(tried))} if len(tried) > 1 else {})
 
 
 def is_fastest(model: MixedModel[File], kind: str) -> bool:
@@ -108,11 +117,9 @@ def _forms_of_one_kind(model: MixedModel[File]) -> dict[str, dict[str, str]]:
 
 
 def _nearest(layer: Layer, kind: str) -> str:
-    """Return the highest kind of a layer up to this one, or its lowest one."""
+    """Return the lowest kind of a layer that is at least this one, or its highest one."""
     order = list(BITS)
-    return max(
-        (one for one in layer.kinds if order.index(one) <= order.index(kind)), default=layer.kinds[0], key=order.index
-    )
+    return next((one for one in layer.kinds if order.index(one) >= order.index(kind)), layer.kinds[-1])
 
 
 class _TimedModel(MixedModel[File]):
@@ -162,6 +169,7 @@ class _TimedModel(MixedModel[File]):
         random.Random(0).shuffle(steps)
         for output, kind in steps:
             self._call, seconds = self.measure_seconds([base, self.quantize({output: kind})])
-            self.seconds[output, kind] = seconds - self._call
+            if math.isfinite(seconds):
+                self.seconds[output, kind] = seconds - self._call
             if time.monotonic() > until:
                 break

@@ -68,7 +68,10 @@ class MixedModel(ABC, Generic[File]):
 
     @abstractmethod
     def measure_seconds(self, files: Sequence[File]) -> list[float]:
-        """Return the time of a call of each file with one record and one thread, measured in turns."""
+        """Return the time of a call of each file with one record and one thread, measured in turns.
+
+        It is infinite for a file that the runtime does not load.
+        """
 
     def added_cost(self, layer: Layer, kind: str, following: str) -> float:
         """Return what a layer costs more in the following kind."""
