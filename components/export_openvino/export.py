@@ -24,6 +24,7 @@ BATCH = 32
 def export(model: Model, examples: Examples | None, target: Path, parameters: OpenVINOConversion) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
     from tfopt.components.export_openvino import openvino_graph  # imports OpenVINO, only in the child process
+    from tfopt.components.export_openvino.einsums import replace_einsums
     from tfopt.runtimes.openvino_import import openvino
 
     file = target / "Format-Serving" / "model.xml"
@@ -42,6 +43,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
                 check_stateless(Path(scratch, "saved_model"), "an OpenVINO file")
                 converted = openvino_graph.convert(Path(scratch, "saved_model"))
         if parameters.precision == "int8" or openvino_graph.FAKE_QUANTIZE in openvino_graph.count_ops(converted):
+            replace_einsums(converted)
             openvino_graph.keep_reduced_axes(converted)
             openvino_graph.split_rows_before_products(converted)
         if parameters.precision == "int8" and examples and not trained:

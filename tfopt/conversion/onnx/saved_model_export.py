@@ -17,6 +17,7 @@ from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 
 from tfopt.artifacts.saved_model_proto import init_ops, read_meta_graph
 from tfopt.conversion.onnx import block_weights as onnx_block_weights
+from tfopt.conversion.onnx.einsums import convert_einsum
 from tfopt.conversion.onnx.node_order import reorder, subgraphs
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -74,6 +75,7 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
                 initialized_tables=tables,
                 custom_op_handlers={
                     "Conv3D": (_conv3d, []),
+                    "Einsum": (convert_einsum, []),
                     "Erfc": (_erfc, []),
                     "Expm1": (_expm1, []),
                     "Log1p": (_log1p, []),
