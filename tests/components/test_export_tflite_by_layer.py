@@ -218,9 +218,9 @@ def test_layers_of_a_mix_for_latency_have_integer_activations_integer_weights_or
     assert kinds[first] == ["int4", "int8", "dynamic", "float16", "float32"] and kinds[added] == ["int8", "float32"]
     mixed = quantizable.quantize({first: "int8", second: "dynamic", added: "float32", last: "int4"})
     kind = schema.TensorType
-    found = tensor_types(mixed, ("CONV_2D", "FULLY_CONNECTED", "ADD"))
+    types = tensor_types(mixed, ("CONV_2D", "FULLY_CONNECTED", "ADD"))
     expected = [(kind.INT8, kind.INT8), (kind.FLOAT32, kind.INT8), (kind.FLOAT32, -1), (kind.INT8, kind.INT4)]
-    assert [found[name] for name in found] == expected
+    assert [*types.values()] == expected
     halves = tensor_types(quantizable.quantize({}, "float16"), ("CONV_2D", "FULLY_CONNECTED", "ADD"))
     assert {first for first, _ in halves.values()} == {kind.FLOAT32}
     dynamic = tensor_types(quantizable.quantize({}, "dynamic"), ("CONV_2D", "FULLY_CONNECTED", "ADD"))

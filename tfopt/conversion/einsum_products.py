@@ -119,15 +119,15 @@ class EinsumProduct:
                 value = operations.transpose(value, [labels.index(label) for label in order])
             return value if len(shape) == len(order) else operations.reshape(value, shape)
 
-        kept = [0] * len(self.batch)
+        before = [0] * len(self.batch)
         height = [merge(rows)] if self.batch else [0] * len(self.rows)
-        left = arrange(0, self.batch + self.rows + self.contracted, [*kept, *height, -1])
-        right = arrange(1, self.batch + self.contracted + self.columns, [*kept, merge(self.contracted), -1])
+        left = arrange(0, self.batch + self.rows + self.contracted, [*before, *height, -1])
+        right = arrange(1, self.batch + self.contracted + self.columns, [*before, merge(self.contracted), -1])
         value = operations.multiply(left, right)
-        if len(kept) + len(height) + 1 < len(self.natural):
+        if len(before) + len(height) + 1 < len(self.natural):
             split = [sizes[label] for label in rows] if len(rows) > 1 else height
             last = [sizes[label] for label in self.columns] if len(self.columns) > 1 else [-1]
-            value = operations.reshape(value, [*kept, *split, *last])
+            value = operations.reshape(value, [*before, *split, *last])
         if self.natural != self.output:
             value = operations.transpose(value, [self.natural.index(label) for label in self.output])
         return value

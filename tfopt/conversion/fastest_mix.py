@@ -73,16 +73,16 @@ def minimize_latency(
         kind = _fastest(left)
         del left[kind]
         timed = _TimedModel(model, forms[kind])
-        found, search_facts = limit_degradation(timed, limit, measure, mixed=True, sensitivities=sensitivities)
+        mixed, search_facts = limit_degradation(timed, limit, measure, mixed=True, sensitivities=sensitivities)
         tried += search_facts["tried"]
         timed_steps += len(timed.seconds)
         name = kind
         if search_facts["raised"]:
             name = f"mix from {kind}"
-            files[name] = found
+            files[name] = mixed
             seconds = dict(zip(files, model.measure_seconds([*files.values()]), strict=True))
         if seconds[name] < seconds.get(used, math.inf) * (1 - TIED):
-            used, file, facts, form = name, found, search_facts, timed.base | search_facts["raised"]
+            used, facts, form = name, search_facts, timed.base | search_facts["raised"]
         best = seconds.get(used, math.inf)
         left = {kind: seconds[kind] for kind in left}
     report: JsonObject = {
@@ -94,7 +94,7 @@ def minimize_latency(
     raised = {name: kind for name, kind in form.items() if kind != lowest[name]}
     in_float = [name for name, kind in form.items() if kind.startswith("float")]
     facts |= {"tried": tried, "raised": raised, "left_in_float": in_float, "latency": report}
-    return file, facts | ({DEGRADATION_NOTE: describe_first_form(len(tried))} if len(tried) > 1 else {})
+    return files[used], facts | ({DEGRADATION_NOTE: describe_first_form(len(tried))} if len(tried) > 1 else {})
 
 
 def is_fastest(model: MixedModel[File], kind: str) -> bool:
