@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between
-from tfopt.conversion.parameters import CalibratedConversion
+from tfopt.conversion.parameters import CalibratedConversion, Minimized
 
 BiasCorrection = Literal["none", "fast", "full"]
 
@@ -12,7 +12,8 @@ class OpenVINOFormat:
     """Precision of OpenVINO files.
 
     Attributes:
-        precision: Precision of weights and activations.
+        precision: Precision of weights and activations. auto is the smallest, or fastest, mix of int4, int8, float16
+            and float32 weights that meets max_degradation; activations have 8 bits in some of its layers.
         preset: In int8, ``performance`` uses ranges that are symmetric around zero, and ``mixed`` fits the ranges of
             activations, which is more exact for asymmetric values. ``auto`` is mixed if the model has attention, whose
             ranges are then calibrated with NNCF's settings for transformers, and performance otherwise.
@@ -21,7 +22,7 @@ class OpenVINOFormat:
             or ``off`` if the model will run on another kind.
     """
 
-    precision: Literal["float32", "float16", "int8"] = "float32"
+    precision: Literal["float32", "float16", "int8", "auto"] = "float32"
     preset: Literal["auto", "performance", "mixed"] = "auto"
     reduce_range: Literal["auto", "on", "off"] = "auto"
 
@@ -36,20 +37,25 @@ class OpenVINOConversion(CalibratedConversion, OpenVINOFormat):  # the fields of
         bias_correction: In int8, change biases so that the mean of each channel remains that in float: by an estimate
             from the means of its inputs (fast), or by running the layers before it in 8 bits (full). Either can be
             worse than none; ``auto`` is the better of none and fast on other records.
-        max_degradation: In int8, the largest share of held-out records that may change their class, or loss of
+        max_degradation: In int8 and auto, the largest share of held-out records that may change their class, or loss of
             correlation if there are no classes; accuracy on them cannot fall by more. If it is exceeded, the layers
-            that cause most of it are left in float32, one after another, until it is met; the figure of that form is
-            optimistic. It is no bound for other records: `evaluate` states one.
+            that cause most of it are left in float32, one after another, until it is met; in auto any number of layers
+            has a higher precision. The figure of that form is optimistic. It is no bound for other records: `evaluate`
+            states one.
+        minimize: With precision=auto, what is least among the mixes that meet max_degradation: the bytes of the files
+            (size), or the time of a call with one record and one thread on this machine (latency), which is measured
+            for each layer and kind, and takes minutes.
     """
 
     calibration: Literal["auto", "min_max", "moving_average", "percentile", "mse", "entropy"] = "auto"
     bias_correction: Literal["auto", "none", "fast", "full"] = "auto"
     max_degradation: Annotated[float, Between(0, 1)] | None = None
+    minimize: Minimized = "size"
 
     @property
     def needs_inputs(self) -> bool:
-        """True for int8, and with a limit of the degradation."""
-        return self.precision == "int8" or self.max_degradation is not None
+        """True for int8 and auto, and with a limit of the degradation."""
+        return self.precision in ("int8", "auto") or self.max_degradation is not None
 
     @property
     def integer_bits(self) -> int:

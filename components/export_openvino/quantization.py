@@ -3,7 +3,8 @@
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 from unittest import mock
@@ -69,11 +70,20 @@ class _Aggregator(AggregatorBase):  # type: ignore[misc]
 class _Statistics:
     """Statistics of NNCF for all methods of `ESTIMATORS`, from one pass over the records.
 
-    The steps of NNCF's pipeline that collect statistics do not depend on the method, only the aggregated values do.
+    The steps of NNCF's pipeline that collect statistics do not depend on the method, only the aggregated values do. Nor
+    do they depend on the layers in float, but for points that there are only then.
     """
 
     def __init__(self) -> None:
-        self._passes: dict[int, tuple[list[Any], list[dict[Method, Any]]]] = {}  # target points, and their statistics
+        self._passes: dict[int, dict[Any, dict[Method, Any]]] = {}  # statistics of each target point
+
+    @contextlib.contextmanager
+    def used(self, method: Method) -> Iterator[None]:
+        """Let NNCF take the ranges of a method, and its statistics from here if they serve several methods."""
+        is_shared = method in ESTIMATORS
+        sharing = self.shared(method) if is_shared else contextlib.nullcontext()
+        with _calibrated_by(method, shared=is_shared), sharing:
+            yield
 
     @contextlib.contextmanager
     def shared(self, method: Method) -> Iterator[None]:
@@ -81,17 +91,26 @@ class _Statistics:
         passes, collect_statistics = itertools.count(), pipeline.collect_statistics
 
         def collect(points: Any, model: Any, graph: Any, dataset: Any) -> Any:
-            collectors = [(point.target_point, collector) for _, point, collector in points.get_tensor_collectors()]
-            targets, number = [target for target, _ in collectors], next(passes)
-            if number not in self._passes or self._passes[number][0] != targets:
+            collectors = _collectors(points)
+            collected = self._passes.setdefault(next(passes), {})
+            if not collectors.keys() <= collected.keys():
                 collect_statistics(points, model, graph, dataset)
-                self._passes[number] = targets, [_aggregate(collector) for _, collector in collectors]
-            for (_, collector), statistics in zip(collectors, self._passes[number][1], strict=True):
-                collector.set_cache(statistics[method])
+                collected |= {key: _aggregate(collector) for key, collector in collectors.items()}
+            for key, collector in collectors.items():
+                collector.set_cache(collected[key][method])
             return points
 
         with mock.patch.object(pipeline, "collect_statistics", collect):
             yield
+
+
+def _collectors(points: Any) -> dict[tuple[Any, int], Any]:
+    """Return what collects statistics, by point and number: there may be several of a point."""
+    collectors: dict[tuple[Any, int], Any] = {}
+    for _, point, collector in points.get_tensor_collectors():
+        number = next(n for n in itertools.count() if (point.target_point, n) not in collectors)
+        collectors[point.target_point, number] = collector
+    return collectors
 
 
 def _aggregate(collector: Any) -> dict[Method, Any]:
@@ -134,10 +153,31 @@ def _calibrated_by(method: Method, *, shared: bool = False) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True)
+class Quantization:
+    """The int8 form of a float ``openvino.Model``, and what it was quantized by: method and arguments of NNCF."""
+
+    source: Any
+    feed: list[Batch]
+    quantized: Any
+    settings: dict[str, Any]
+    method: Method
+    statistics: _Statistics
+
+    def leave_in_float(self, names: Collection[str]) -> Any:
+        """Return the int8 form with the named layers in float as well."""
+        if not names:
+            return self.quantized
+        scope = self.settings["ignored_scope"]
+        ignored = nncf.IgnoredScope(names=[*(scope.names if scope else ()), *names], validate=False)
+        with self.statistics.used(self.method):
+            return _quantize(self.source, self.feed, self.settings | {"ignored_scope": ignored})
+
+
 def quantize(
     model: Any, feed: list[Batch], parameters: OpenVINOConversion, measure_error: Callable[[Any], float]
-) -> tuple[Any, dict[str, Any], Method, ConversionFacts]:
-    """Return the int8 form of a float ``openvino.Model``, its arguments of NNCF, its method, and metadata for the card.
+) -> tuple[Quantization, ConversionFacts]:
+    """Return the int8 form of a float ``openvino.Model`` and metadata for the model card.
 
     ``measure_error`` returns the error of a form on records that it was not calibrated on.
 
@@ -154,9 +194,7 @@ def quantize(
     @cache
     def quantize_by(method: Method, correction: BiasCorrection) -> tuple[Any, dict[str, Any]]:
         settings = _settings(model, parameters, method, correction, floating.operations)
-        is_shared = method in ESTIMATORS
-        sharing = statistics.shared(method) if is_shared else contextlib.nullcontext()
-        with _calibrated_by(method, shared=is_shared), sharing:
+        with statistics.used(method):
             return _quantize(model, feed, settings), settings
 
     def error_of(form: tuple[Any, dict[str, Any]]) -> float:
@@ -180,7 +218,8 @@ def quantize(
         "stability": stability,
         "bias_correction": correction_facts["activation_ranges"],
     }
-    return quantized, settings, method, facts | range_facts | floating.facts()
+    quantization = Quantization(model, feed, quantized, settings, method, statistics)
+    return quantization, facts | range_facts | floating.facts()
 
 
 def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:
@@ -251,35 +290,27 @@ def _ranges(names: list[str], activations: Any, feed: list[Batch], kind: str) ->
 
 
 def quantize_within_limit(
-    model: Any,
-    quantized: Any,
-    feed: list[Batch],
-    held_out: list[Batch],
-    parent: Runtime,
-    *,
-    limit: float,
-    settings: Mapping[str, object],
-    method: Method,
+    quantization: Quantization, held_out: list[Batch], parent: Runtime, limit: float
 ) -> tuple[Any, ConversionFacts]:
     """Return an int8 form that degrades by at most the limit, and metadata for the model card.
 
     NNCF ranks the layers by the degradation that each of them alone causes, and returns them to float32 one after
     another until the degradation on the held-out records, one in each batch, meets the limit. The degradation is that
-    of `tfopt.measurement.parity.degradation`. ``quantized`` is the model entirely in int8.
+    of `tfopt.measurement.parity.degradation`.
 
     Raises:
         ComponentError: If the limit is exceeded although half of the layers are left in float.
     """
-    cached_parent = _CachedRuntime(parent)
-    with _calibrated_by(method):
+    cached_parent, settings = CachedRuntime(parent), quantization.settings
+    with _calibrated_by(quantization.method):
         controlled = nncf.quantize_with_accuracy_control(
-            model.clone(),
-            nncf.Dataset(feed),
+            quantization.source.clone(),
+            nncf.Dataset(quantization.feed),
             nncf.Dataset(range(len(held_out))),
             partial(_measure, cached_parent, held_out),
             max_drop=limit,
             drop_type=nncf.DropType.ABSOLUTE,
-            subset_size=len(feed),
+            subset_size=len(quantization.feed),
             preset=settings["preset"],
             model_type=settings["model_type"],
             ignored_scope=settings["ignored_scope"],
@@ -288,7 +319,7 @@ def quantize_within_limit(
         )
     with OpenVINORuntime(compile_model(controlled), "an int8 form") as child:
         reached = degradation(compare(cached_parent, child, held_out).values())
-    before, after = openvino_graph.int8_layers(quantized), openvino_graph.int8_layers(controlled)
+    before, after = openvino_graph.int8_layers(quantization.quantized), openvino_graph.int8_layers(controlled)
     in_float = sorted(set(before) - set(after))
     if reached > limit or len(in_float) > len(before) / 2:
         received = f"degradation {reached:.3g} with {len(in_float)} of {len(before)} layers left in float32"
@@ -309,15 +340,17 @@ def _measure(
     return 1 - degradation(compare(parent, child, batches).values()), [-error for error in errors]
 
 
-class _CachedRuntime(Runtime):
+class CachedRuntime(Runtime):
     """A runtime that computes the outputs of each record once."""
 
     def __init__(self, runtime: Runtime) -> None:
+        """Store the runtime."""
         self.inputs, self.outputs, self.size = runtime.inputs, runtime.outputs, runtime.size
         self._runtime = runtime
         self._results: dict[bytes, dict[str, NDArray[Any]]] = {}
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Return the outputs of records, which are computed if they are new."""
         key = b"".join(arrays[name].tobytes() for name in self.inputs)
         if key not in self._results:
             self._results[key] = self._runtime.call(arrays)

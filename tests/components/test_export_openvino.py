@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.components.exporters import OPENVINO, PRETRAINED_ERROR, chords, pretrained, write_split
 from tests.runtimes.formulas import saved
 from tfopt.artifacts import OpenVINOModel
-from tfopt.components.export_openvino import openvino_graph, quantization
+from tfopt.components.export_openvino import int8_graph, openvino_graph, quantization
 from tfopt.components.export_openvino.component import export_openvino
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion.int8_overflow import needs_reduced_range
@@ -124,8 +124,9 @@ def test_the_ranges_of_all_methods_are_from_one_pass_and_those_of_nncf(tmp_path,
 
     parameters = OpenVINOConversion(bias_correction="fast")
     monkeypatch.setattr(OVStatisticsAggregator, "collect_statistics", count)
-    _, settings, *_ = quantization.quantize(model, feed, parameters, lambda form: forms.append(form) or 0.1)
+    form, _ = quantization.quantize(model, feed, parameters, lambda form: forms.append(form) or 0.1)
     assert len(passes) == 1 and len(forms) == 2
+    settings = form.settings
     for form, estimator in zip(forms, quantization.ESTIMATORS.values(), strict=True):
         settings["advanced_parameters"].activations_range_estimator_params = estimator or RangeEstimatorParameters()
         own = nncf.quantize(model.clone(), nncf.Dataset(feed), subset_size=len(feed), **settings)
@@ -153,10 +154,11 @@ def test_biases_are_corrected_where_that_is_closer_to_the_float_model(tmp_path):
     errors, forms = {}, {}
     for correction in ("none", "fast", "full", "auto"):
         parameters = OpenVINOConversion(calibration="min_max", bias_correction=correction)
-        form, *_, facts = quantization.quantize(
+        form, facts = quantization.quantize(
             model, feed, parameters, lambda form: float(((run(form, images) - exact) ** 2).mean())
         )
-        forms[correction], errors[correction] = run(form, images), ((run(form, images) - exact) ** 2).mean()
+        forms[correction] = run(form.quantized, images)
+        errors[correction] = ((forms[correction] - exact) ** 2).mean()
     measured = {correction: pytest.approx(errors[correction]) for correction in ("none", "fast")}
     chosen = min(measured, key=errors.get)
     assert facts["bias_correction"] == {"chosen": chosen, "error": measured}
@@ -210,14 +212,14 @@ def test_models_with_attention_use_the_mixed_preset(tmp_path):
 @pytest.mark.parametrize("axes", [[1], [1, 2]])
 def test_rows_of_constants_after_a_reduction_are_applied_along_the_last_axis(axes):
     """OpenVINO fuses them into a reduction that removes axes, along the wrong axis: up to 0.9 of the range."""
-    op, draw = openvino_graph.opset13, np.random.default_rng(0)
+    op, draw = int8_graph.opset13, np.random.default_rng(0)
     factors, kernel = draw.uniform(0.5, 1.5, (1, 16)).astype(np.float32), draw.integers(-127, 128, (3, 16), np.int8)
     x = op.parameter([-1, *[12] * len(axes), 16], np.float32)
     scaled = op.reduce_mean(x, op.constant(np.array(axes)), False) * op.constant(factors)
     quantized = op.fake_quantize(scaled, *np.float32([-1.5, 1.5, -1.5, 1.5]), 256)
     product = op.matmul(quantized, op.convert(op.constant(kernel), np.float32), False, True)
     graph = ov.Model([product], [x])
-    openvino_graph.keep_reduced_axes(graph)
+    int8_graph.keep_reduced_axes(graph)
     values = draw.normal(size=(20, *[12] * len(axes), 16)).astype(np.float32)
     compiled = ov.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     expected = (values.mean(tuple(axes)) * factors) @ kernel.T
@@ -231,7 +233,7 @@ def test_rows_of_constants_after_a_reduction_are_applied_along_the_last_axis(axe
 )
 def test_scales_of_columns_stay_with_them_after_a_reshape_of_rows(columns, shape, rows):
     """OpenVINO moves them behind the Reshape, along its second axis: wrong values, or a model that does not compile."""
-    op, draw = openvino_graph.opset13, np.random.default_rng(0)
+    op, draw = int8_graph.opset13, np.random.default_rng(0)
     kernel = draw.integers(-127, 128, (columns, 8), np.int8)
     scales = np.geomspace(0.001, 0.1, columns, dtype=np.float32)[:, np.newaxis]
     x = op.parameter([-1, 16, 8] if rows == "merged" else [-1, 8], np.float32)
@@ -240,7 +242,7 @@ def test_scales_of_columns_stay_with_them_after_a_reshape_of_rows(columns, shape
     weights = op.multiply(op.convert(op.constant(kernel), np.float32), op.constant(scales))
     product = op.reshape(op.matmul(quantized, weights, False, True), op.constant(shape), False)
     graph = ov.Model([op.relu(product)], [x])
-    openvino_graph.split_rows_before_products(graph)
+    int8_graph.split_rows_before_products(graph)
     values = draw.normal(size=(48, 8)).astype(np.float32)
     fed = values.reshape(3, 16, 8) if rows == "merged" else values
     compiled = ov.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
@@ -251,11 +253,11 @@ def test_scales_of_columns_stay_with_them_after_a_reshape_of_rows(columns, shape
 
 def test_products_with_matrices_of_a_batch_keep_their_rows():
     """Their second axis is that of the rows: as many rows as columns after the Reshape are no reason to split them."""
-    op = openvino_graph.opset13
+    op = int8_graph.opset13
     x, kernels = op.parameter([4, 8], np.float32), np.ones((2, 8, 6), np.float32)
     product = op.reshape(op.matmul(x, op.constant(kernels), False, False), op.constant([4, 3, 4]), False)
     graph = ov.Model([product], [x])
-    openvino_graph.split_rows_before_products(graph)
+    int8_graph.split_rows_before_products(graph)
     assert [node.get_type_name() for node in graph.get_ordered_ops()].count("Reshape") == 1
 
 
@@ -314,3 +316,29 @@ def test_contradicting_arguments_raise_before_any_work(digits_model, tmp_path):
             export_openvino(**({"model": str(digits_model), "exported": str(tmp_path / "out")} | arguments))
         assert received in error.value.received and fix in error.value.fix
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("second", ["sigmoid", "product", "output"])
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_a_convolution_that_several_read_has_its_scales_for_all(second, depthwise, tmp_path):
+    """Without a bias, OpenVINO 2026.4 moves its scales behind one of them, and another reads values without scales."""
+    draw = np.random.default_rng(0)
+    kernels = [draw.normal(size=(3, 3, 4, 1 if depthwise else 4)), draw.normal(size=(3, 3, 4, 2))]
+    first, last = (tf.constant(kernel, tf.float32) for kernel in kernels)
+    read = {
+        "sigmoid": tf.sigmoid,
+        "product": lambda x: tf.reshape(x, [-1, 256]) @ tf.ones((256, 2)),
+        "output": tf.identity,
+    }
+
+    def serve(x):
+        convolve = tf.nn.depthwise_conv2d if depthwise else tf.nn.conv2d
+        convolved = convolve(x, first, strides=[1, 1, 1, 1], padding="SAME")
+        return {"y": tf.nn.conv2d(tf.nn.relu(convolved), last, 1, "SAME"), "z": read[second](convolved)}
+
+    model = saved(tmp_path / "model", serve, x=([None, 8, 8, 4], tf.float32))
+    write_split(tmp_path / "ex", {"x": draw.normal(size=(50, 256)).astype(np.float32)})
+    settings = {"bias_correction": "none", "calibration": "min_max"}
+    facts = OPENVINO.export(model, tmp_path / "ex", tmp_path / "out", "int8", **settings)
+    assert len(facts["layers_in_8_bits"]) == (3 if second == "product" else 2)
+    assert all(output["noise"] < 0.03 for output in facts["verified"]["outputs"].values())

@@ -130,3 +130,24 @@ def test_the_interval_of_the_degradation_holds_for_all_forms():
     assert bound_degradation({"verified": {"outputs": outputs}}) == {}
     outputs["y"]["agreement"] = outputs["z"]["agreement"] = None
     assert bound_degradation(facts) == {}
+
+
+def test_a_step_that_leaves_the_weights_as_they_are_costs_hardly_anything():
+    """Of activations in 8 bits: dynamic has the weights of int8."""
+
+    class Weights(Chain):
+        @property
+        def layers(self):
+            kinds = ("int8", "dynamic", "float32")
+            return [Layer([], name, kinds, weights) for name, weights in (("wide", 1000), ("narrow", 10))]
+
+        def measure_noise(self, file):
+            return dict.fromkeys(self.noise, {"int8": 0.5, "dynamic": 0.4}[file])
+
+        def quantize(self, kinds, lowest=None):
+            return lowest
+
+    model = Weights({"wide": 0.0, "narrow": 0.0})
+    model.by_bytes = True
+    steps = rank_promotions(model)
+    assert steps[:2] == [("narrow", "dynamic"), ("wide", "dynamic")] and len(steps) == 4

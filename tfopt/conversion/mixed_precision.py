@@ -26,6 +26,7 @@ BITS = {"int4": 4, "int8": 8, "dynamic": 8, "float16": 16, "float32": 32}
 # Precisions of weights and inputs in a report of sensitivities, by kind.
 ROUNDING = {"int4": ("int4", "dynamic"), "dynamic": ("int8", "dynamic"), "int8": ("int8", "int8")}
 ERROR_RECORDS = 16  # to compare layers on; their order hardly depends on more
+LEAST_BITS = 0.01  # for each weight, that a step adds which leaves the weights as they are
 FINEST = 8  # the number of layers in a higher precision is found up to an eighth of it
 
 File = TypeVar("File")
@@ -74,8 +75,8 @@ class MixedModel(ABC, Generic[File]):
         """
 
     def added_cost(self, layer: Layer, kind: str, following: str) -> float:
-        """Return what a layer costs more in the following kind."""
-        return layer.weights * (BITS[following] - BITS[kind]) / 8 if self.by_bytes else 1
+        """Return what a layer costs more in the following kind: hardly anything if only its activations change."""
+        return layer.weights * max(BITS[following] - BITS[kind], LEAST_BITS) / 8 if self.by_bytes else 1
 
 
 @dataclass(frozen=True)
