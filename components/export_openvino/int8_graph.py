@@ -1,4 +1,4 @@
-"""Changes of a float OpenVINO model before its int8 form, some of which OpenVINO's CPU plugin computes wrongly."""
+"""Changes of a float OpenVINO model, because OpenVINO's CPU plugin computes some int8 graphs wrongly."""
 
 from math import prod
 from typing import Any

@@ -60,8 +60,8 @@ def stored(graph) -> dict[int, str]:
     """Return the type of the stored weights by their number."""
     constants = [op for op in graph.get_ops() if op.get_type_name() == "Constant"]
     sizes = {array.size for array in (TABLE, KERNEL, FIRST, LAST)}
-    found = {int(np.prod(op.get_output_shape(0))): op.get_element_type().get_type_name() for op in constants}
-    return {size: name for size, name in found.items() if size in sizes}
+    types = {int(np.prod(op.get_output_shape(0))): op.get_element_type().get_type_name() for op in constants}
+    return {size: name for size, name in types.items() if size in sizes}
 
 
 def test_each_layer_has_its_kind(form):
