@@ -15,7 +15,7 @@ COMPONENTS = (fold_batch_norm, optimize_graph, export_onnx, export_tflite)
 
 
 def with_daily(*daily):
-    """Return a parametrization with all components, of which some run on every change and the others nightly."""
+    """Return a parametrization with all components; the given ones run on every change, the others nightly."""
     cases = [pytest.param(one, marks=[] if one in daily else [pytest.mark.nightly]) for one in COMPONENTS]
     return pytest.mark.parametrize("component", cases, ids=lambda component: component.name)
 
