@@ -1,13 +1,12 @@
-"""Test `push_model --register mlflow=…` with a SQLite store of MLflow, and nightly against MLflow's server too."""
+"""Test `push_model --register mlflow=…` against MLflow's server, a real process, and its SQLite store."""
 
-import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -18,21 +17,14 @@ from tfopt.components.push_model.registrations.kind import parse_targets, regist
 from tfopt.errors import ComponentError
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("server", marks=pytest.mark.nightly)])
-def store(request, tmp_path_factory) -> Iterator[str]:
-    """The address of a store in a file, or of a server."""
-    folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "server":
-        with serve(folder) as address:
-            yield address
-    else:
-        with contextlib.chdir(folder):  # the store has its files in the working folder
-            yield f"sqlite:///{folder}/runs.db"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("mlflow")
 
 
-@contextlib.contextmanager
-def serve(folder: Path) -> Iterator[str]:
-    """Start ``mlflow server`` and yield its address."""
+@pytest.fixture(scope="module")
+def server(folder):
+    """Start ``mlflow server`` and return its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -72,11 +64,11 @@ def runs_of(client, name: str) -> list:
     return client.search_runs([client.get_experiment_by_name(name).experiment_id])
 
 
-def test_a_push_is_a_run_with_metrics_tags_and_files_and_a_registered_version(push, store, tmp_path):
-    report = push(f"mlflow={store}", model_name="digits a")
-    client = client_of(store)
+def test_a_push_is_a_run_with_metrics_tags_and_files_and_a_registered_version(push, server, tmp_path):
+    report = push(f"mlflow={server}", model_name="digits a")
+    client = client_of(server)
     (run,) = runs_of(client, "digits a")
-    assert report["registrations"] == {f"mlflow={store}": f"run {run.info.run_id} of the experiment digits a"}
+    assert report["registrations"] == {f"mlflow={server}": f"run {run.info.run_id} of the experiment digits a"}
     assert (run.info.status, run.info.run_name) == ("FINISHED", "digits a 1")
     expected = push.metrics | {f"baseline/{name}": value for name, value in push.baseline_metrics.items()}
     assert run.data.metrics == pytest.approx(expected)
@@ -101,31 +93,42 @@ def register(address: str, **fields) -> str:
         return register_with(target, version(**fields))
 
 
-def test_a_second_registration_adds_nothing_an_unfinished_run_is_completed_and_a_version_is_added(push, store):
-    client = client_of(store)
+def test_a_second_registration_adds_nothing_an_unfinished_run_is_completed_and_a_version_is_added(push, server):
+    client = client_of(server)
     fields = {"name": "digits b", "path": push()["path"], "destination": str(push.destination)}
-    first = register(store, **fields)
-    assert register(store, **fields) == first
+    first = register(server, **fields)
+    assert register(server, **fields) == first
     (run,) = runs_of(client, "digits b")
     (registered,) = client.search_model_versions("name = 'digits b'")
     client.delete_model_version("digits b", registered.version)  # as if a push had been killed before it
     client.update_run(run.info.run_id, "RUNNING")
-    assert register(store, **fields) == first
+    assert register(server, **fields) == first
     (run,) = runs_of(client, "digits b")
     (registered,) = client.search_model_versions("name = 'digits b'")
     assert (run.info.status, registered.run_id) == ("FINISHED", run.info.run_id)
-    register(store, **fields | {"number": 9, "digest": "1" * 64})
+    register(server, **fields | {"number": 9, "digest": "1" * 64})
     assert sorted(run.data.tags["tfopt.version"] for run in runs_of(client, "digits b")) == ["8", "9"]
     assert len(client.search_model_versions("name = 'digits b'")) == 2
 
 
-def test_the_files_of_a_version_in_an_object_store_are_recorded(push, store, bucket):
+def test_the_files_of_a_version_in_an_object_store_are_recorded(push, server, bucket):
     pushed = push(destination=f"{bucket}/digits d")
-    register(store, name="digits d", path=pushed["path"], destination=f"{bucket}/digits d")
-    client = client_of(store)
+    register(server, name="digits d", path=pushed["path"], destination=f"{bucket}/digits d")
+    client = client_of(server)
     (run,) = runs_of(client, "digits d")
     assert run.data.tags["tfopt.destination"] == f"{bucket}/digits d"
     assert "model/model.tflite" in {file.path for file in client.list_artifacts(run.info.run_id, "model")}
+
+
+def test_a_file_of_sqlite_is_a_store_too(push, server, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the store has its files in the working folder
+    shutil.copy(folder / "runs.db", tmp_path)  # that of the server: MLflow needs 2 s to create its tables
+    address = f"sqlite:///{tmp_path}/runs.db"
+    register(address, name="digits e", path=push()["path"], metrics=push.metrics)
+    client = client_of(address)
+    (run,) = runs_of(client, "digits e")
+    assert run.data.metrics["accuracy"] == pytest.approx(push.metrics["accuracy"])
+    assert [file.path for file in client.list_artifacts(run.info.run_id, "model")]
 
 
 @pytest.mark.nightly  # daily: test_push_model_registrations.py
@@ -139,12 +142,12 @@ def test_a_server_that_does_not_respond_is_an_error(push):
     assert caught.value.expected == "mlflow that accepts the registration"
 
 
-def test_a_withdrawn_version_is_tagged(push, store):
-    client, (target,) = client_of(store), parse_targets([f"mlflow={store}"])
+def test_a_withdrawn_version_is_tagged(push, server):
+    client, (target,) = client_of(server), parse_targets([f"mlflow={server}"])
     fields = {"name": "digits w", "path": push()["path"], "destination": str(push.destination)}
     with patch.dict(os.environ):
         assert update_with(target, version(**fields), None, "wrong") == "nothing: the version is not registered"
-    register(store, **fields)
+    register(server, **fields)
     for withdrawn in ("wrong labels", None, None):
         with patch.dict(os.environ):
             update_with(target, version(**fields), None, withdrawn)
