@@ -73,7 +73,10 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """Seed the global generators, so that models have the same random weights in any order of the tests."""
+    """Seed the global generators, so that models have the same random weights in any order of the tests.
+
+    Empty the store in memory, too, because each listing of a folder reads the names of all files in it.
+    """
     random.seed(0)
     np.random.seed(0)
     if tensorflow := sys.modules.get("tensorflow"):
@@ -82,6 +85,9 @@ def pytest_runtest_setup() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module("tensorflow_transform.keras_lib")
     os.environ.pop("TF_USE_LEGACY_KERAS", None)  # child processes would use Keras 2
+    if memory := sys.modules.get("fsspec.implementations.memory"):
+        memory.MemoryFileSystem.store.clear()
+        memory.MemoryFileSystem.pseudo_dirs[:] = [""]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,5 +1,6 @@
 """Test that the size of a SavedModel leaves out an optimizer's state, which is found without TensorFlow."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -78,12 +79,17 @@ def test_what_stays_are_the_bytes_of_the_other_variables(tmp_path):
         assert copy.read_bytes() == remaining
 
 
+@pytest.fixture(scope="module")
+def network(tmp_path_factory) -> Path:
+    return network_of_keras_2(tmp_path_factory.mktemp("network") / "model", "adam")
+
+
 NIGHTLY = [pytest.param(damage, marks=pytest.mark.nightly) for damage in ("truncated", "other length")]
 
 
 @pytest.mark.parametrize("damage", ["missing", "noise", "short data", *NIGHTLY])
-def test_a_damaged_index_leaves_the_size_of_the_file(damage, tmp_path):
-    folder = network_of_keras_2(tmp_path / "model", "adam") / "variables"
+def test_a_damaged_index_leaves_the_size_of_the_file(damage, network, tmp_path):
+    folder = Path(shutil.copytree(network / "variables", tmp_path / "variables"))
     index, data = folder / "variables.index", folder / "variables.data-00000-of-00001"
     content = index.read_bytes()
     index.unlink()

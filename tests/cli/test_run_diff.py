@@ -50,7 +50,7 @@ def diff(capsys, first: str, second: str) -> dict[tuple[str, str], tuple]:
     return {(one["kind"], one["name"]): tuple(one["values"]) for one in facts["differences"]}
 
 
-@pytest.mark.parametrize("engine", ["process", "beam"])
+@pytest.mark.parametrize("engine", ["process", pytest.param("beam", marks=pytest.mark.nightly)])
 def test_values_and_contents_that_differ_are_listed(engine, folder, capsys):
     run("a", engine=engine)
     run("b", engine=engine)

@@ -206,7 +206,7 @@ def test_without_tfx_a_dag_runs_in_this_process_by_default(data, dag_file, tmp_p
     assert "(default: process, because TFX is not installed)" in help_text
 
 
-@pytest.mark.parametrize("engine", ["beam", "local"])
+@pytest.mark.parametrize("engine", [pytest.param("beam", marks=pytest.mark.nightly), "local"])
 def test_an_engine_of_tfx_is_refused_without_tfx(engine, data, dag_file, tmp_path):
     done = tfopt(WITHOUT_TFX, "run", dag_file, "--set", f"data={data}", "--engine", engine, "--root", tmp_path / "root")
     assert done.returncode == 1

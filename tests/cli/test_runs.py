@@ -239,7 +239,7 @@ def test_a_removal_that_was_killed_goes_on(limited, monkeypatch):
 
 
 @pytest.mark.parametrize("link", ["artifacts", "artifacts/count", "artifacts/count/report", "executions", ""])
-@pytest.mark.parametrize("keep", ["0", "1"])
+@pytest.mark.parametrize("keep", ["0", pytest.param("1", marks=pytest.mark.nightly)])
 def test_clean_follows_no_links(limited, link, keep):
     for limit in (1, 2):
         assert run("counting", "a", "--set", f"limit={limit}") == 0

@@ -87,12 +87,12 @@ def test_a_command_measures_on_a_device_and_reports_that_machine(server, models,
         ("ssh://board/no/python", "/no/python", "name the program: ssh://[USER@]HOST[:PORT]/PATH/OF/PYTHON"),
         ("ssh://board{folder}/bare", "without numpy, ai_edge_litert", "-m pip install numpy ai-edge-litert"),
         ("ssh://board{folder}/old", "Python 3.8.1", "install such a Python there"),
-        ("ssh://board{folder}/silent", "no answer in 3 seconds", "ssh -o BatchMode=yes ssh://board true"),
+        ("ssh://board{folder}/silent", "no answer in 1 seconds", "ssh -o BatchMode=yes ssh://board true"),
     ],
 )
 def test_an_unfit_device_is_refused_at_once(server, tmp_path, monkeypatch, address, received, fix):
     if "silent" in address:
-        monkeypatch.setattr(ssh_worker, "ANSWER_S", 3.0)
+        monkeypatch.setattr(ssh_worker, "ANSWER_S", 1.0)
     (tmp_path / "model.tflite").touch()
     older = "import sys; sys.version_info = (3, 8, 1); del sys.argv[0]; exec(sys.argv[0])"
     programs = {

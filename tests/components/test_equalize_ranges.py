@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.components.exporters import EXPORTERS, write_split
+from tests.components.exporters import ONNX, OPENVINO, TFLITE, write_split
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
@@ -66,7 +66,7 @@ def test_the_report_has_each_group_with_its_ranges(equalized):
     assert "2 of 2 groups of channels equalized" in facts["report"]["summary"]
 
 
-@pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
+@pytest.mark.parametrize("exporter", [TFLITE, ONNX, pytest.param(OPENVINO, marks=pytest.mark.nightly)], ids=str)
 def test_int8_has_a_fraction_of_the_noise(exporter, equalized, tmp_path):
     model, examples, result = equalized
     noises = []

@@ -346,7 +346,9 @@ def test_dense_layers_have_one_scale_if_that_saves_much_and_degrades_little(
     assert limited[0] == channels and limited[1]["dense_scales"]["one_for_each"] == "channel"
 
 
-@pytest.mark.parametrize("precision", ["int8", "int4", "dynamic"])
+@pytest.mark.parametrize(
+    "precision", ["int8", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("int4", "dynamic"))]
+)
 def test_zero_points_are_stored_once_and_constants_are_aligned(precision, wide, digits_examples, tmp_path, monkeypatch):
     contents, outputs = [], []
     image = np.random.default_rng(0).uniform(0, 16, (20, 64)).astype(np.float32)
@@ -368,7 +370,7 @@ def test_zero_points_are_stored_once_and_constants_are_aligned(precision, wide, 
     assert len(contents[0]) < len(contents[1]) - {"int8": 7 * (128 + 64 + 10)}.get(precision, 0)
 
 
-@pytest.mark.parametrize("precision", ["int4", "auto"])
+@pytest.mark.parametrize("precision", ["int4", pytest.param("auto", marks=pytest.mark.nightly)])
 def test_constants_of_over_256_kb_are_quantized(precision, tmp_path):
     keras.utils.set_random_seed(0)
     x = keras.Input((600,), name="x")

@@ -21,8 +21,16 @@ def inspected(keras, layer, folder, steps=STEPS):
     return inspect_model(Model(folder / "model.keras"), folder / "inspection")["inspection"].read()
 
 
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
-@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize(
+    ("kind", "library"),
+    [
+        *(("LSTM", "tf_keras"), ("GRU", "keras"), ("SimpleRNN", "keras")),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in (("LSTM", "keras"), ("GRU", "tf_keras"), ("SimpleRNN", "tf_keras"))
+        ),
+    ],
+)
 def test_the_products_of_all_steps_are_counted(kind, library, tmp_path):
     keras = pytest.importorskip(library)
     flops = inspected(keras, getattr(keras.layers, kind)(UNITS), tmp_path)["flops"]

@@ -19,6 +19,7 @@ from tfopt.conversion.core_model import convert_model
 from tfopt.errors import ComponentError
 
 RECORDS = 96
+DAILY_EXPORTERS = [TFLITE, ONNX, pytest.param(OPENVINO, marks=pytest.mark.nightly)]
 
 
 def network(columns: int, seed: int = 0):
@@ -83,7 +84,7 @@ def folded_model():
     return normalized_model(None)
 
 
-@pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
+@pytest.mark.parametrize("exporter", DAILY_EXPORTERS, ids=str)
 def test_int8_of_a_one_hot_lookup_gives_words_their_weights_and_absent_words_none(exporter, tmp_path):
     """In 8 bits LiteRT's one-hot has 0.5 for 0; ONNX counts -1 from the end, and reads bytes as other words."""
     draw = np.random.default_rng(1)
@@ -124,13 +125,20 @@ def test_a_one_hot_behind_a_layer_stays_in_float_too(tmp_path):
     assert facts["verified"]["outputs"]["y"]["mean_abs_error"] < 0.05
 
 
-@pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
 @pytest.mark.parametrize(
-    ("make", "reason"),
+    ("exporter", "make", "reason"),
     [
-        *((code_model, "exact"), (shared_model, "exact"), (sentinel_model, "exact"), (one_hot_model, "exact")),
-        *((normalized_model, "scaling"), (folded_model, "scaling")),
+        pytest.param(
+            *(exporter, make, reason),
+            marks=[pytest.mark.nightly] if exporter is OPENVINO and make not in (code_model, normalized_model) else [],
+        )
+        for make, reason in (
+            *((code_model, "exact"), (shared_model, "exact"), (sentinel_model, "exact"), (one_hot_model, "exact")),
+            *((normalized_model, "scaling"), (folded_model, "scaling")),
+        )
+        for exporter in EXPORTERS
     ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_int8_keeps_exact_values_and_scales_of_columns_in_float(exporter, make, reason, tmp_path):
     rows, serve = make()
@@ -143,7 +151,7 @@ def test_int8_keeps_exact_values_and_scales_of_columns_in_float(exporter, make, 
     assert facts["float_part"][reason] and "warnings" not in facts["verified"]
 
 
-@pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
+@pytest.mark.parametrize("exporter", DAILY_EXPORTERS, ids=str)
 def test_the_weights_of_an_attention_over_many_steps_are_no_zeros_in_int8(exporter, tmp_path):
     """8 bits of a softmax are steps of 1/256 in ONNX Runtime's quantizer and LiteRT."""
     draw = np.random.default_rng(1)

@@ -14,6 +14,12 @@ from tfopt.errors import ComponentError
 COMPONENTS = (fold_batch_norm, optimize_graph, export_onnx, export_tflite)
 
 
+def with_daily(*daily):
+    """Return a parametrization with all components; the given ones run on every change, the others nightly."""
+    cases = [pytest.param(one, marks=[] if one in daily else [pytest.mark.nightly]) for one in COMPONENTS]
+    return pytest.mark.parametrize("component", cases, ids=lambda component: component.name)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """Return a model that crops 50 steps at each end of its sequences."""
@@ -28,7 +34,7 @@ def model(tmp_path_factory):
     return KerasModel(file)
 
 
-@pytest.mark.parametrize("component", COMPONENTS, ids=lambda component: component.name)
+@with_daily(export_tflite, fold_batch_norm)
 def test_nothing_is_proven_by_outputs_without_values(component, model, tmp_path):
     with pytest.raises(ComponentError) as error:
         component(model, tmp_path / "out")
@@ -36,7 +42,7 @@ def test_nothing_is_proven_by_outputs_without_values(component, model, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("component", COMPONENTS, ids=lambda component: component.name)
+@with_daily(export_onnx, optimize_graph)
 def test_examples_have_the_sizes(component, model, tmp_path):
     columns = {"steps": np.random.default_rng(0).normal(size=(6, 110 * 4)), "label": np.zeros(6, np.int64)}
     for split in ("train", "eval"):

@@ -156,7 +156,7 @@ def test_json_values_have_the_types_of_json(tmp_path):
     assert {row["zip"][0].decode() for row in examples(tmp_path / "out")} == {f"0{n}" for n in range(30)}
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("kind", [pytest.param("jsonl", marks=pytest.mark.nightly), "parquet"])
 def test_lists_are_packed_and_their_sizes_are_checked(kind, tmp_path):
     write(tmp_path / f"a.{kind}", [{"a": [n, 2 * n], "b": n / 2, "label": n % 2} for n in range(30)])
     report = run(tmp_path / f"a.{kind}", tmp_path / "out", pack="x=3")
@@ -206,7 +206,7 @@ def test_a_label_of_digits_and_words_is_declared_as_string(tmp_path):
     assert run(file, tmp_path / "out", columns=["label:string"])["classes"] == ["0", "7", "x"]
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", pytest.param("jsonl", marks=pytest.mark.nightly), "parquet"])
 def test_contradictions_of_declared_columns_are_refused(kind, tmp_path):
     file = write(tmp_path / f"a.{kind}", [{"age": n, "name": f"n{n}", "label": n % 2} for n in range(30)])
     error = refusal(file, tmp_path / "no", columns=["agee:int64"])
@@ -222,8 +222,8 @@ def test_contradictions_of_declared_columns_are_refused(kind, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "missing"),
     [
-        *(("csv", missing) for missing in ("omit", "default", "drop", "error")),
-        ("tsv", "default"),
+        *(("csv", missing) for missing in ("omit", "default", "error")),
+        *(pytest.param(*case, marks=pytest.mark.nightly) for case in (("csv", "drop"), ("tsv", "default"))),
         ("jsonl", "omit"),
         ("jsonl", "error"),
         ("parquet", "drop"),
@@ -263,7 +263,7 @@ def test_missing_values_follow_the_policy(kind, missing, tmp_path):
         assert (by_f[0.75]["x"], by_f[0.75]["name"], by_f[5.0]["x"]) == ([0], [b""], [0])
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["jsonl", pytest.param("parquet", marks=pytest.mark.nightly)])
 def test_a_missing_list_has_no_default_and_an_empty_list_is_not_missing(kind, tmp_path):
     table = [{"x": None if n == 5 else [n] * (n % 2), "label": n % 2} for n in range(30)]
     file = write(tmp_path / f"a.{kind}", table)

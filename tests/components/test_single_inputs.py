@@ -70,7 +70,9 @@ def test_a_training_reads_the_feature_that_fits(folder, tmp_path):
             assert (output.argmax(1) == rows["label"]).mean() > 0.6  # a constant reaches 0.35
 
 
-@pytest.mark.parametrize("kind", ["damaged", "no tf.Example", "other features"])
+@pytest.mark.parametrize(
+    "kind", ["damaged", pytest.param("no tf.Example", marks=pytest.mark.nightly), "other features"]
+)
 def test_a_bad_source_is_one_error_and_no_failed_models(folder, tmp_path, kind):
     examples = tmp_path / "examples"
     for split in ("train", "eval"):

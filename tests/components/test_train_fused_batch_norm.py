@@ -56,7 +56,11 @@ def operations(model: keras.Model) -> list[str]:
     return [operation.type for operation in graph.get_operations()]
 
 
-@pytest.mark.parametrize("options", [{}, {"scale": False}, {"center": False}, {"axis": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"scale": False}, *(pytest.param(one, marks=pytest.mark.nightly) for one in ({"center": False}, {"axis": 3}))],
+    ids=str,
+)
 def test_weights_and_averages_are_those_of_keras(options):
     plain, fused = both(**options)
     np.testing.assert_allclose(train(fused), train(plain), rtol=1e-5)

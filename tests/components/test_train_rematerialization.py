@@ -86,7 +86,7 @@ def traced():
     [
         (stateful_model, IMAGES, {"run_eagerly": True}),
         (sequence, WORDS, {}),
-        (in_16_bits, IMAGES, {}),
+        pytest.param(in_16_bits, IMAGES, {}, marks=pytest.mark.nightly),
         pytest.param(stateful_model, IMAGES, {"jit_compile": True}, marks=pytest.mark.nightly),
     ],
     ids=["eagerly", "masks", "16 bits", "XLA"],

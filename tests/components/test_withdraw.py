@@ -1,6 +1,7 @@
 """Test `tfopt withdraw` and `tfopt restore` on folders and a bucket of a local S3 server, whole and killed."""
 
 import datetime
+import itertools
 import json
 import shutil
 import subprocess
@@ -31,7 +32,7 @@ from tfopt.serving.version_manifest import verify_version
 from tfopt.storage import remote_files
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", "memory", pytest.param("bucket", marks=pytest.mark.nightly)])
 def destination(request, tmp_path) -> str:
     if request.param == "folder":
         return str(tmp_path / "served here")
@@ -49,10 +50,14 @@ def two(model, destination) -> tuple[Path, Path]:  # noqa: F811
     return models
 
 
+WITH_A_SERVER = pytest.mark.parametrize("destination", ["folder", "bucket"], indirect=True)
+
+
 def content(destination: str, version: int) -> bytes | None:
     return remote_files.read_file(f"{destination}/{version}/model.tflite")
 
 
+@WITH_A_SERVER
 def test_a_withdrawn_version_is_not_served_and_not_pushed_again(two, destination):
     result = withdraw(destination, None, "wrong labels")
     assert (result.change.version, result.served) == (2, 1)
@@ -67,6 +72,7 @@ def test_a_withdrawn_version_is_not_served_and_not_pushed_again(two, destination
     assert (other["version"], other["previous"]) == (3, 1)  # the number 2 is not used again
 
 
+@WITH_A_SERVER
 def test_a_restored_version_has_its_number_and_files(two, destination):
     withdraw(destination, 2, "wrong labels")
     result = restore(destination, None, "the labels were right")
@@ -112,11 +118,18 @@ def fail_at(
     return calls
 
 
-@pytest.mark.parametrize(
-    "destination", ["folder", "memory", pytest.param("bucket", marks=pytest.mark.nightly)], indirect=True
-)
-@pytest.mark.parametrize("resume", ["command", "push"])
-@pytest.mark.parametrize("action", ["withdraw", "restore"])
+KILLED = [
+    *(("withdraw", "command", "folder"), ("withdraw", "push", "memory")),
+    *(("restore", "push", "folder"), ("restore", "command", "memory")),
+]
+KILLED += [
+    pytest.param(*case, marks=pytest.mark.nightly)
+    for case in itertools.product(("withdraw", "restore"), ("command", "push"), ("folder", "memory", "bucket"))
+    if case not in KILLED
+]
+
+
+@pytest.mark.parametrize(("action", "resume", "destination"), KILLED, indirect=["destination"])
 def test_a_killed_command_is_completed_by_the_next_one(action, resume, model, destination, monkeypatch):  # noqa: F811
     for text in ("one", "two"):
         push(changed(model, text), destination)
@@ -319,7 +332,8 @@ def interrupt(monkeypatch, module, name: str, command: Callable[[], object]) -> 
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "served"), [("push", "withdraw", 2), ("withdraw", "push", 3), ("push", "push", 4)]
+    ("first", "second", "served"),
+    [("push", "withdraw", 2), ("withdraw", "push", 3), pytest.param("push", "push", 4, marks=pytest.mark.nightly)],
 )
 def test_registrations_are_those_of_the_newest_version_after_two_commands_at_once(
     first,
@@ -406,7 +420,10 @@ def test_the_model_of_a_version_that_is_withdrawn_during_its_push_is_not_stored(
     ("command", "received"),
     [
         (lambda folder: withdraw(folder, 7, ""), "no version 7.*\n.*\n.*versions there: 1"),
-        (lambda folder: withdraw(folder, None, ""), "only version 1.*\n.*\n.*tfopt withdraw ('.* .*'|s3://.*) 1"),
+        (
+            lambda folder: withdraw(folder, None, ""),
+            "only version 1.*\n.*\n.*tfopt withdraw ('.* .*'|s3://.*|memory:/.*) 1",
+        ),
         (lambda folder: restore(folder, None, ""), "no version is withdrawn.*\n.*\n.*none"),
         (lambda folder: restore(folder, 1, ""), "version 1 is not withdrawn"),
         (lambda folder: withdraw(f"{folder}/nothing", 1, ""), "nothing is there"),

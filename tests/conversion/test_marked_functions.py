@@ -101,8 +101,7 @@ def test_functions_of_a_saved_model_are_exported_to_onnx(nested, tmp_path):
 @pytest.mark.parametrize(
     ("build", "shape"),
     [
-        (_grouped, TWO),
-        pytest.param(_grouped, ONE, marks=pytest.mark.nightly),
+        *(pytest.param(_grouped, shape, marks=pytest.mark.nightly) for shape in (ONE, TWO)),
         (_grouped, THREE),
         pytest.param(_convnext, TWO, marks=pytest.mark.nightly),
     ],

@@ -59,7 +59,16 @@ def test_norms_of_rows_become_plain_operations_with_the_same_outputs(model, inpu
     np.testing.assert_allclose(after[name], before[name], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["int8", "int16x8"])
+@pytest.mark.parametrize(
+    ("model", "precision"),
+    [
+        ("keras", "int8"),
+        ("tf_keras", "int16x8"),
+        pytest.param("keras", "int16x8", marks=pytest.mark.nightly),
+        pytest.param("tf_keras", "int8", marks=pytest.mark.nightly),
+    ],
+    indirect=["model"],
+)
 def test_the_variance_stays_in_float(precision, model, inputs, examples, tmp_path):
     _, exported = model
     (tmp_path / "out").mkdir()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.components.exporters import EXPORTERS, OPENVINO, TFLITE, write_split
+from tests.components.exporters import ONNX, OPENVINO, TFLITE, write_split
 from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.conversion.core_model import convert_model
@@ -51,8 +51,17 @@ def model(tmp_path):
     return tmp_path / "model"
 
 
-@pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
-@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize(
+    ("exporter", "precision"),
+    [
+        *((TFLITE, "int8"), (ONNX, "int8"), (OPENVINO, "float32")),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in ((TFLITE, "float32"), (ONNX, "float32"), (OPENVINO, "int8"))
+        ),
+    ],
+    ids=str,
+)
 def test_tables_of_numbers_are_converted(exporter, precision, tmp_path):
     module = Tables()
     module.texts = None

@@ -130,7 +130,7 @@ class Buckets(tf.Module):
     [
         pytest.param(Sentences, ["w1 w2 w3", "w4", "other w1", "w9 w9", "w0 w1 w2 w3 w4"], id="words"),
         pytest.param(lambda: Buckets("left"), [-1.0, 1, 2, 3, 8], id="lower bound"),
-        pytest.param(lambda: Buckets("right"), [-1.0, 1, 2, 3, 8], id="upper bound"),
+        pytest.param(lambda: Buckets("right"), [-1.0, 1, 2, 3, 8], id="upper bound", marks=pytest.mark.nightly),
     ],
 )
 def test_tensors_without_a_row_per_record_are_in_the_preprocessing(make, values, tmp_path):

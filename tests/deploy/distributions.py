@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+REPOSITORY = "https://example.org/owner/tfopt"
 FILE = Path(__file__).parents[2] / "tools" / "distribution.py"
 
 

@@ -23,8 +23,8 @@ def stubs(tmp_path_factory) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    return distribution().build(tmp_path_factory.mktemp("dist"))[0]
+def wheel(built) -> Path:
+    return next(built.glob("*.whl"))
 
 
 @pytest.fixture

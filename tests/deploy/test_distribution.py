@@ -14,17 +14,16 @@ from pathlib import Path
 import pytest
 
 import tfopt
-from tests.deploy.distributions import distribution
+from tests.deploy.distributions import REPOSITORY, distribution
 
 ROOT = Path(__file__).parents[2]
-REPOSITORY = "https://example.org/owner/tfopt"
 PYTHONS = tuple(f"3.{minor}" for minor in (11, 12, 13))
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory) -> tuple[Path, Path]:
-    """Build with the address of a repository; `build` raises if `twine check --strict` refuses a file."""
-    wheel, source = distribution().build(tmp_path_factory.mktemp("dist"), REPOSITORY)
+def files(built) -> tuple[Path, Path]:
+    """The wheel and the source distribution."""
+    (wheel,), (source,) = (list(built.glob(pattern)) for pattern in ("*.whl", "*.tar.gz"))
     return wheel, source
 
 

@@ -241,7 +241,10 @@ def test_nothing_is_left_5_seconds_after_the_kill_of_a_run(tmp_path, quick_serve
     wait_until(lambda: all(map(has_ended, processes)), 5)
 
 
-@pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"])
+NIGHTLY = [pytest.param(name, marks=pytest.mark.nightly) for name in ("SIGHUP", "SIGINT")]
+
+
+@pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM", *NIGHTLY])
 def test_a_server_that_still_imports_ends_with_the_run(tmp_path, quick_servers, ending):
     (tmp_path / "empty" / "tensorflow" / "__init__.py").write_text("import time; time.sleep(120)\n")
     program = (

@@ -119,7 +119,13 @@ def test_a_loop_with_an_end_is_run_to_its_end(tmp_path):
         runtime.run({"x": ONE, "n": np.array(2**62)})
 
 
-@pytest.mark.parametrize("name", ["fold_batch_norm", "optimize_graph", "cast_precision", "compile_xla"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("cast_precision", "compile_xla"),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("fold_batch_norm", "optimize_graph")),
+    ],
+)
 def test_components_refuse_such_a_model_and_leave_nothing(name, tmp_path):
     body = reduce_without_end if name == "cast_precision" else loop_without_end
     model = write_saved_model(tmp_path / "model", body)
