@@ -35,10 +35,8 @@ def export(
     sensitivities: SensitivityTable | None = None,
 ) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
-    from tfopt.components.export_openvino import (
-        int8_graph,
-        openvino_graph,
-    )  # import OpenVINO, only in the child process
+    # They import OpenVINO, only in the child process.
+    from tfopt.components.export_openvino import int8_graph, openvino_graph
     from tfopt.runtimes.openvino_import import openvino
 
     file = target / "Format-Serving" / "model.xml"
@@ -62,12 +60,12 @@ def export(
         if is_quantized and examples and not trained:
             sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)
             facts["float32_bytes"] = openvino_graph.written_size(converted)
-            converted, quantization_facts = _quantize(
-                *(converted, parent, examples, sampled, parameters, sensitivities)
-            )
+            search = parameters, sensitivities
+            converted, quantization_facts = _quantize(converted, parent, examples, sampled, *search)
             facts |= quantization_facts
         if is_quantized:
-            facts |= {"computed_in": "int8 and float32", "layers_in_8_bits": openvino_graph.int8_layers(converted)}
+            in_8_bits = openvino_graph.int8_layers(converted)
+            facts |= {"computed_in": "int8 and float32" if in_8_bits else "float32", "layers_in_8_bits": in_8_bits}
         # In float16, only float32 weights in its range are stored in 16 bits.
         openvino.save_model(converted, file, compress_to_fp16=parameters.precision == "float16")
         facts["ops"] = openvino_graph.count_ops(converted)
@@ -98,7 +96,8 @@ def _quantize(
 
     form, facts = quantization.quantize(converted, feed, parameters, measure_error)
     if parameters.precision == "auto":
-        return _find_mix(form, batches, parent, parameters, sensitivities, facts)
+        mix, mix_facts = _find_mix(form, batches, parent, parameters, sensitivities)
+        return mix, facts | mix_facts
     if parameters.max_degradation is None:
         return form.quantized, facts
     single = list(split_batches(held_out, parent.inputs, 1))
@@ -112,7 +111,6 @@ def _find_mix(
     parent: runtimes.Runtime,
     parameters: OpenVINOConversion,
     sensitivities: SensitivityTable | None,
-    facts: ConversionFacts,
 ) -> tuple[Any, ConversionFacts]:
     """Return the smallest or fastest mix of precisions that meets the limit, and metadata for the model card."""
     from tfopt.components.export_openvino.mixed_file import MixedFile
@@ -128,5 +126,4 @@ def _find_mix(
     search = minimize_latency if parameters.minimize == "latency" else partial(limit_degradation, mixed=True)
     assert parameters.max_degradation is not None
     mixed = MixedFile(form.source, form.feed, form.leave_in_float)
-    mix, mix_facts = search(mixed, parameters.max_degradation, measure, sensitivities=sensitivities)
-    return mix, facts | mix_facts
+    return search(mixed, parameters.max_degradation, measure, sensitivities=sensitivities)

@@ -102,13 +102,11 @@ class MixedFile(MixedModel[Any]):
     def _values(self, model: Any) -> Iterator[dict[str, NDArray[Any]]]:
         copy = model.clone()  # results of activations would stay in the model
         nodes = {node.get_friendly_name(): node for node in copy.get_ordered_ops()}
-        names = [
-            name for name in {name for layer in self.layers for name in (layer.output, *layer.inputs)} if name in nodes
-        ]
-        outputs = [nodes[name].output(0) for name in names]
-        request = compile_model(openvino.Model(outputs, copy.get_parameters(), "")).create_infer_request()
+        names = dict.fromkeys(name for layer in self.layers for name in (layer.output, *layer.inputs))
+        outputs = {name: nodes[name].output(0) for name in names if name in nodes}
+        request = compile_model(openvino.Model([*outputs.values()], copy.get_parameters(), "")).create_infer_request()
         for batch in self._feed[:ERROR_RECORDS]:
-            yield dict(zip(names, request.infer(dict(batch), share_inputs=True).to_tuple(), strict=True))
+            yield dict(zip(outputs, request.infer(dict(batch), share_inputs=True).to_tuple(), strict=True))
 
 
 def _kernel(node: Any) -> NDArray[np.float32] | None:

@@ -104,12 +104,13 @@ class _Statistics:
             yield
 
 
-def _collectors(points: Any) -> dict[tuple[Any, int], Any]:
-    """Return what collects statistics, by point and number: there may be several of a point."""
-    collectors: dict[tuple[Any, int], Any] = {}
+def _collectors(points: Any) -> dict[tuple[Any, type, int], Any]:
+    """Return what collects statistics, by point, kind and number: there may be several of a point."""
+    collectors: dict[tuple[Any, type, int], Any] = {}
     for _, point, collector in points.get_tensor_collectors():
-        number = next(n for n in itertools.count() if (point.target_point, n) not in collectors)
-        collectors[point.target_point, number] = collector
+        of_point = point.target_point, collector._stat_container
+        number = next(n for n in itertools.count() if (*of_point, n) not in collectors)
+        collectors[*of_point, number] = collector
     return collectors
 
 
@@ -170,7 +171,9 @@ class Quantization:
             return self.quantized
         scope = self.settings["ignored_scope"]
         ignored = nncf.IgnoredScope(names=[*(scope.names if scope else ()), *names], validate=False)
-        with self.statistics.used(self.method):
+        # SmoothQuant, for transformers, changes what the activations are by the layers that are quantized.
+        statistics = _Statistics() if self.settings["model_type"] else self.statistics
+        with statistics.used(self.method):
             return _quantize(self.source, self.feed, self.settings | {"ignored_scope": ignored})
 
 
@@ -229,7 +232,7 @@ def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:
         received = f"the quantizer failed: {first_line(error)[:300]}"
         raise ComponentError(received, "a graph that NNCF can quantize", "choose float32 or float16") from error
     if not openvino_graph.int8_layers(quantized):
-        received = "precision='int8' for a model without a convolution or matrix product of its own weights"
+        received = "8 bits for a model without a convolution or matrix product of its own weights"
         raise ComponentError(received, "a layer that can be computed in 8 bits", "choose float32 or float16")
     return quantized
 

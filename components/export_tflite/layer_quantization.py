@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
@@ -17,6 +18,7 @@ from ai_edge_quantizer import qtyping
 from ai_edge_quantizer.calibrator import CalibrationMode, Calibrator
 from ai_edge_quantizer.quantizer import AlgorithmName, Quantizer, ValidationErrorMetric
 from ai_edge_quantizer.recipe_manager import RecipeManager
+from ai_edge_quantizer.transformations import duplicate_tensor
 from ai_edge_quantizer.utils.qsv_utils import min_max_update
 from numpy.typing import NDArray
 
@@ -97,7 +99,8 @@ class QuantizableModel(MixedModel[bytes]):
         """
         quantizer = self._quantizer(kinds or {}, lowest)
         try:
-            return share_vectors(bytes(quantizer.quantize(self.ranges).quantized_model))
+            with mock.patch.object(duplicate_tensor, "duplicate_tensor", _duplicate):
+                return share_vectors(bytes(quantizer.quantize(self.ranges).quantized_model))
         except Exception as error:
             received = f"the quantizer failed: {first_line(error)[:300]}"
             fix = "leave the layer it names in float32 by recipe=['NAME=float32'], or choose another precision"
@@ -215,6 +218,14 @@ class QuantizableModel(MixedModel[bytes]):
             # A pattern of its own, so that this rule comes after those of single layers, which name outputs as well.
             quantizer.update_quantization_recipe("^", end, algorithm_key=AlgorithmName.NO_QUANTIZE)
         return quantizer
+
+
+def _duplicate(graph: Any, duplicate: Callable[..., Any] = duplicate_tensor.duplicate_tensor) -> Any:
+    """Copy a constant that layers of several kinds read, with a name in bytes: the quantizer appends bytes to it."""
+    info = duplicate(graph)
+    tensor = graph.subgraph.tensors[info.output_tensor_id]
+    tensor.name = tensor.name.encode()
+    return info
 
 
 def layer_rules(kinds: Mapping[str, str]) -> list[Rule]:

@@ -1,5 +1,7 @@
 """Test export_openvino with precision=auto: the kind of each layer, the search for a mix, and what is refused."""
 
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +118,22 @@ def test_all_mixes_have_the_ranges_of_one_pass_over_the_records(model, monkeypat
     mixed = form.leave_in_float(layers[:1])
     assert len(passes) == number and openvino_graph.int8_layers(mixed) == layers[1:]
     assert form.leave_in_float(()) is form.quantized
+
+
+def test_mixes_with_collected_statistics_are_those_of_new_ones(model):
+    feed = [{"words": row[None]} for row in WORDS[:20]]
+    graph = openvino_graph.convert(model)
+    int8_graph.prepare(graph)
+    form, _ = quantization.quantize(graph, feed, OpenVINOConversion(bias_correction="fast"), lambda form: 0.1)
+    layers = openvino_graph.int8_layers(form.quantized)
+    for count in range(1, len(layers)):
+        for names in combinations(layers, count):
+            new = replace(form, statistics=quantization._Statistics())
+            graphs = form.leave_in_float(names), new.leave_in_float(names)
+            first, second = (
+                [op.get_data() for op in one.get_ordered_ops() if op.get_type_name() == "Constant"] for one in graphs
+            )
+            assert len(first) == len(second) and all(map(np.array_equal, first, second)), names
 
 
 def sum_of_products(folder: Path, names: list[str]) -> Path:

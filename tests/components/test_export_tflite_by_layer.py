@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 from tests.components.exporters import TFLITE, run, write_split
@@ -225,6 +226,26 @@ def test_layers_of_a_mix_for_latency_have_integer_activations_integer_weights_or
     assert {first for first, _ in halves.values()} == {kind.FLOAT32}
     dynamic = tensor_types(quantizable.quantize({}, "dynamic"), ("CONV_2D", "FULLY_CONNECTED", "ADD"))
     assert set(dynamic.values()) == {(kind.FLOAT32, kind.INT8), (kind.FLOAT32, -1)}
+
+
+@pytest.mark.parametrize("minimize", ["size", "latency"])
+def test_weights_that_two_layers_read_may_have_two_kinds(minimize, tmp_path):
+    """ai-edge-quantizer copies them under a name that it cannot extend."""
+    matrix = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+
+    def serve(x):
+        kernel = tf.constant(matrix)
+        return {"y": tf.matmul(tf.nn.relu(tf.matmul(x, kernel, name="a")), kernel, name="b")}
+
+    parameters = TFLiteConversion(precision="auto", max_degradation=0.1, minimize=minimize)
+    content = litert_converter.convert_float(saved(tmp_path / "model", serve, x=([None, 8], tf.float32)), parameters)
+    feed = [{"x": row} for row in np.random.default_rng(1).normal(size=(20, 1, 8)).astype(np.float32)]
+    model = layer_quantization.QuantizableModel(content, parameters, feed)
+    first, second = (layer.output for layer in model.layers if layer.weights)
+    for kinds in ({first: "float16", second: "int8"}, {first: "int8", second: "float16"}):
+        call = Interpreter(model_content=model.quantize(kinds)).get_signature_runner()
+        received = call(**feed[0])["y"]
+        np.testing.assert_allclose(received, np.maximum(feed[0]["x"] @ matrix, 0) @ matrix, atol=0.3)
 
 
 def test_the_fastest_kind_may_have_activations_in_8_bits(images, tmp_path, monkeypatch):
