@@ -37,7 +37,7 @@ class _Nodes(Operations[str]):
         if self._graph.is_const(value):
             return self._constant(self._graph.get_tensor_value(value, as_list=False).transpose(axes))
         shape = [self._graph.get_shape(value)[axis] for axis in axes]
-        return self._make("Transpose", [value], shape, {"perm": list(axes)})
+        return self._make("Transpose", [value], shape, perm=list(axes))
 
     def reshape(self, value: str, sizes: Sequence[int]) -> str:
         shape = [size or self._graph.get_shape(value)[axis] for axis, size in enumerate(sizes)]
@@ -53,9 +53,9 @@ class _Nodes(Operations[str]):
         name: str = self._graph.make_const(utils.make_name(self._name), np.ascontiguousarray(array)).output[0]
         return name
 
-    def _make(self, op: str, inputs: list[str], shape: list[int], attributes: dict[str, Any] | None = None) -> str:
+    def _make(self, op: str, inputs: list[str], shape: list[int], **attributes: Any) -> str:
         dtype = self._graph.get_dtype(inputs[0])
         name = utils.make_name(f"{self._name}/{op}")
-        node = self._graph.make_node(op, inputs, attr=attributes or {}, dtypes=[dtype], shapes=[shape], name=name)
+        node = self._graph.make_node(op, inputs, attr=attributes, dtypes=[dtype], shapes=[shape], name=name)
         output: str = node.output[0]
         return output
