@@ -25,7 +25,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "optimize_graph": {"passes": ["portable"]},
     "compile_xla": {"batch_sizes": ["1"]},
     "configure_runtime": {"onednn": "on"},  # as in the tests, whose processes are used
-    **{key: {"precision": "auto", "max_degradation": 0.5} for key in ("export_tflite", "export_onnx")},
+    **{
+        key: {"precision": "auto", "max_degradation": 0.5}
+        for key in ("export_tflite", "export_onnx", "export_openvino")
+    },
     "prune": {"epochs": 1},
     "cluster": {"clusters": 4, "epochs": 1},
     "quantize": {"epochs": 1},
