@@ -35,8 +35,7 @@ def export(
     sensitivities: SensitivityTable | None = None,
 ) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
-    # They import OpenVINO, only in the child process.
-    from tfopt.components.export_openvino import int8_graph, openvino_graph
+    from tfopt.components.export_openvino import int8_graph, openvino_graph  # import OpenVINO, only in the child
     from tfopt.runtimes.openvino_import import openvino
 
     file = target / "Format-Serving" / "model.xml"
@@ -113,7 +112,7 @@ def _find_mix(
     sensitivities: SensitivityTable | None,
 ) -> tuple[Any, ConversionFacts]:
     """Return the smallest or fastest mix of precisions that meets the limit, and metadata for the model card."""
-    from tfopt.components.export_openvino.mixed_file import MixedFile
+    from tfopt.components.export_openvino.mixed_file import MixedFile  # imports NNCF
     from tfopt.components.export_openvino.quantization import CachedRuntime
     from tfopt.runtimes.openvino import OpenVINORuntime, compile_model
 
