@@ -120,11 +120,22 @@ def test_all_mixes_have_the_ranges_of_one_pass_over_the_records(model, monkeypat
     assert form.leave_in_float(()) is form.quantized
 
 
-def test_mixes_with_collected_statistics_are_those_of_new_ones(model):
-    feed = [{"words": row[None]} for row in WORDS[:20]]
-    graph = openvino_graph.convert(model)
+def test_mixes_with_collected_statistics_are_those_of_new_ones(tmp_path):
+    """Of a tensor that several layers read, NNCF collects ranges and means, or one of both, by the layers in float."""
+    draw = np.random.default_rng(0)
+    first, second, third = (draw.normal(size=(3, 3, *size)).astype(np.float32) / 3 for size in ((2, 8), (8, 8), (8, 8)))
+    biases = draw.normal(size=(4, 8)).astype(np.float32)
+
+    def serve(x):
+        hidden = tf.nn.relu(tf.nn.conv2d(x, first, 1, "SAME") + biases[0])
+        left, right = (tf.nn.conv2d(hidden, kernel, 1, "SAME") for kernel in (second, third))
+        return {"y": tf.nn.conv2d(left + biases[1], second, 1, "SAME") + biases[2], "z": right + biases[3]}
+
+    graph = openvino_graph.convert(saved(tmp_path / "model", serve, x=([None, 8, 8, 2], tf.float32)))
     int8_graph.prepare(graph)
-    form, _ = quantization.quantize(graph, feed, OpenVINOConversion(bias_correction="fast"), lambda form: 0.1)
+    feed = [{"x": rows[None]} for rows in draw.normal(size=(12, 8, 8, 2)).astype(np.float32)]
+    parameters = OpenVINOConversion(calibration="min_max", bias_correction="fast")
+    form, _ = quantization.quantize(graph, feed, parameters, lambda form: 0.1)
     layers = openvino_graph.int8_layers(form.quantized)
     for count in range(1, len(layers)):
         for names in combinations(layers, count):
