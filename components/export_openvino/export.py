@@ -10,9 +10,9 @@ from tfopt.artifacts import Examples, Model, OpenVINOModel
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
-from tfopt.conversion.fastest_mix import minimize_latency
-from tfopt.conversion.mixed_precision import limit_degradation
-from tfopt.conversion.sensitivity_table import SensitivityTable
+from tfopt.conversion.mixes.fastest_mix import minimize_latency
+from tfopt.conversion.mixes.mixed_precision import limit_degradation
+from tfopt.conversion.mixes.sensitivity_table import SensitivityTable
 from tfopt.conversion.verification import check_whole_inputs, draw_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches

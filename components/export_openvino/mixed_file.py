@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.components.export_openvino import openvino_graph
-from tfopt.conversion.fastest_mix import call_seconds
-from tfopt.conversion.mixed_precision import BITS, ERROR_RECORDS, Layer, MixedModel, compare_tensors
-from tfopt.conversion.sensitivity_table import describe_kernel
+from tfopt.conversion.mixes.fastest_mix import call_seconds
+from tfopt.conversion.mixes.mixed_precision import BITS, ERROR_RECORDS, Layer, MixedModel, compare_tensors
+from tfopt.conversion.mixes.sensitivity_table import describe_kernel
 from tfopt.data.batches import Batch
 from tfopt.runtimes.openvino import compile_model
 from tfopt.runtimes.openvino_import import openvino, without_telemetry

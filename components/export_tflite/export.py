@@ -15,7 +15,7 @@ from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import count_kinds
-from tfopt.conversion.sensitivity_table import SensitivityTable
+from tfopt.conversion.mixes.sensitivity_table import SensitivityTable
 from tfopt.conversion.verification import check_whole_inputs, compare_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches

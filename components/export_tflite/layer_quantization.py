@@ -27,9 +27,9 @@ from tfopt.components.export_tflite.flatbuffer import share_vectors
 from tfopt.components.export_tflite.parameters import Rule, TFLiteConversion
 from tfopt.components.export_tflite.rounded_kernels import replace_kernels, round_kernels
 from tfopt.conversion.activation_ranges import Histogram, Method, select_ranges
-from tfopt.conversion.fastest_mix import call_seconds
-from tfopt.conversion.mixed_precision import BITS, ERROR_RECORDS, Layer, MixedModel
-from tfopt.conversion.sensitivity_table import describe_kernel
+from tfopt.conversion.mixes.fastest_mix import call_seconds
+from tfopt.conversion.mixes.mixed_precision import BITS, ERROR_RECORDS, Layer, MixedModel
+from tfopt.conversion.mixes.sensitivity_table import describe_kernel
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError

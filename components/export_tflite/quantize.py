@@ -16,9 +16,9 @@ from tfopt.conversion import calibration
 from tfopt.conversion.activation_ranges import AUTO, Histogram, Method, choose_method, select_ranges
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart, count_kinds
-from tfopt.conversion.fastest_mix import is_fastest, minimize_latency
-from tfopt.conversion.mixed_precision import limit_degradation
-from tfopt.conversion.sensitivity_table import SensitivityTable
+from tfopt.conversion.mixes.fastest_mix import is_fastest, minimize_latency
+from tfopt.conversion.mixes.mixed_precision import limit_degradation
+from tfopt.conversion.mixes.sensitivity_table import SensitivityTable
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Examples, Model
 from tfopt.components.measure_sensitivities.fake_quantization import INPUTS, WEIGHTS, round_inputs, round_weights
 from tfopt.components.measure_sensitivities.losses import LossMeasure
-from tfopt.conversion.sensitivity_table import describe_kernel
+from tfopt.conversion.mixes.sensitivity_table import describe_kernel
 from tfopt.data.batches import Batch
 from tfopt.data.feature_schema import label_of, match_features, stored_features
 from tfopt.data.sample_inputs import compared_records, count_records, draw_inputs, split_batches

@@ -75,7 +75,7 @@ def quantize(
         sensitivities = None
     check_teacher(teacher, settings, module)
     from tfopt.components.quantize.quantize_aware import quantize_model  # more than a declaration needs
-    from tfopt.conversion.sensitivity_table import SensitivityTable
+    from tfopt.conversion.mixes.sensitivity_table import SensitivityTable
 
     table = SensitivityTable(sensitivities.load()) if sensitivities else None
     quantized.metadata |= quantize_model(model, examples, module.path, quantized.path, settings, table, teacher)

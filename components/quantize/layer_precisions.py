@@ -11,7 +11,7 @@ from tfopt import keras_models
 from tfopt.components.quantize.decompose_layers import decompose, whole_names
 from tfopt.components.quantize.layer_kinds import KERNEL
 from tfopt.components.quantize.parameters import FLOAT, Settings, parse_recipe
-from tfopt.conversion.sensitivity_table import Kernel, SensitivityTable, describe_kernel
+from tfopt.conversion.mixes.sensitivity_table import Kernel, SensitivityTable, describe_kernel
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.keras_models.batch_norm_algebra import CHANNEL_AXES, batch_norm_affine, fold

@@ -9,7 +9,7 @@ from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel, Model
 from tfopt.components.quantize.layer_precisions import choose_precisions
 from tfopt.components.quantize.parameters import Settings
-from tfopt.conversion.sensitivity_table import SensitivityTable
+from tfopt.conversion.mixes.sensitivity_table import SensitivityTable
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.keras_models.layer_graph import is_graph

@@ -14,8 +14,8 @@ from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import OnnxModel
-from tfopt.conversion import fastest_mix
-from tfopt.conversion.mixed_precision import rank_promotions
+from tfopt.conversion.mixes import fastest_mix
+from tfopt.conversion.mixes.mixed_precision import rank_promotions
 from tfopt.conversion.onnx import block_weights as onnx_block_weights
 from tfopt.conversion.onnx import int8 as onnx_int8
 from tfopt.errors import ComponentError

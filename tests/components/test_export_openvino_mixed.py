@@ -16,8 +16,8 @@ from tfopt.components.export_openvino.component import export_openvino
 from tfopt.components.export_openvino.mixed_file import MixedFile
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.components.measure_sensitivities.component import measure_sensitivities
-from tfopt.conversion import fastest_mix
-from tfopt.conversion.sensitivity_table import SensitivityTable
+from tfopt.conversion.mixes import fastest_mix
+from tfopt.conversion.mixes.sensitivity_table import SensitivityTable
 from tfopt.errors import ComponentError
 from tfopt.runtimes.openvino_import import openvino as ov
 from tfopt.runtimes.openvino_import import without_telemetry

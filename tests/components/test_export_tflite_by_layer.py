@@ -21,10 +21,10 @@ from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.export_tflite.flatbuffer import dense_scale_bytes
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.components.export_tflite.quantize import MAX_EXTRA_DEGRADATION, choose_dense_scales
-from tfopt.conversion import fastest_mix
 from tfopt.conversion.calibration import compare_halves
 from tfopt.conversion.convert import summarize
-from tfopt.conversion.mixed_precision import Layer, rank_promotions
+from tfopt.conversion.mixes import fastest_mix
+from tfopt.conversion.mixes.mixed_precision import Layer, rank_promotions
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
 from tfopt.measurement.parity import Parity, degradation

@@ -18,9 +18,9 @@ from tfopt.components.measure_sensitivities import measurement
 from tfopt.components.measure_sensitivities.component import measure_sensitivities
 from tfopt.components.measure_sensitivities.measurement import Settings, measure
 from tfopt.components.measure_sensitivities.report import render_html
+from tfopt.conversion.mixes.sensitivity_table import SensitivityTable
 from tfopt.conversion.onnx.int8 import QuantizableFile
 from tfopt.conversion.onnx.saved_model_export import convert_saved_model
-from tfopt.conversion.sensitivity_table import SensitivityTable
 from tfopt.errors import ComponentError
 
 DRAW = np.random.default_rng(0)

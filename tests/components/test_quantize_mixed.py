@@ -24,8 +24,8 @@ from tfopt.components.quantize.component import quantize
 from tfopt.components.quantize.fake_quant_training import Trainee
 from tfopt.components.quantize.layer_precisions import choose_precisions
 from tfopt.components.quantize.parameters import Settings
+from tfopt.conversion.mixes.sensitivity_table import SensitivityTable
 from tfopt.conversion.onnx import int8, saved_model_export
-from tfopt.conversion.sensitivity_table import SensitivityTable
 from tfopt.errors import ComponentError
 from tfopt.keras_models.fake_quantization import QuantizedKernel
 from tfopt.reports.sensitivity_report import Loss, SensitivityReport

@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tfopt.conversion import fastest_mix
-from tfopt.conversion.fastest_mix import call_seconds, is_fastest, minimize_latency
-from tfopt.conversion.mixed_precision import BITS, Layer, MixedModel
+from tfopt.conversion.mixes import fastest_mix
+from tfopt.conversion.mixes.fastest_mix import call_seconds, is_fastest, minimize_latency
+from tfopt.conversion.mixes.mixed_precision import BITS, Layer, MixedModel
 from tfopt.errors import ComponentError
 
 KINDS = ("int4", "int8", "float32")

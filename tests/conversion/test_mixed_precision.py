@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfopt.conversion.mixed_precision import (
+from tfopt.conversion.mixes.mixed_precision import (
     Layer,
     MixedModel,
     bound_degradation,
@@ -11,7 +11,7 @@ from tfopt.conversion.mixed_precision import (
     limit_degradation,
     rank_promotions,
 )
-from tfopt.conversion.sensitivity_table import Kernel, SensitivityTable
+from tfopt.conversion.mixes.sensitivity_table import Kernel, SensitivityTable
 from tfopt.errors import ComponentError
 from tfopt.reports.sensitivity_report import LayerSensitivity, Loss, MixedWeights, SensitivityReport
 

@@ -125,7 +125,7 @@ def convert_in_child(
     name = converted.metadata["name"]
     log.info("converting %s to %s", model.name, name)
     from tfopt.conversion.core_model import convert_model  # imports NumPy
-    from tfopt.conversion.sensitivity_table import SensitivityTable
+    from tfopt.conversion.mixes.sensitivity_table import SensitivityTable
 
     if sensitivities is not None:
         convert = partial(convert, sensitivities=SensitivityTable(sensitivities.load()))

@@ -22,7 +22,7 @@ from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.artifacts.tensor_spec import RecordSpec, describe_specs, fixed_batch
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import CalibrationFacts, ConversionFacts
-from tfopt.conversion.mixed_precision import bound_degradation
+from tfopt.conversion.mixes.mixed_precision import bound_degradation
 from tfopt.conversion.norms_of_rows import has_norms_of_rows, replace_norms_of_rows
 from tfopt.conversion.parameters import CalibratedConversion, Conversion
 from tfopt.conversion.verification import draw_held_out, verify

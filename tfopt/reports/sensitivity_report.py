@@ -21,8 +21,8 @@ class LayerSensitivity:
     layer: str  # name of the node
     op: str
     weights: int  # number of weights
-    # The shape of the distribution of the weights (`tfopt.conversion.sensitivity_table.Kernel`): with their number, it
-    # identifies the layer in a converted file, whatever its name and layout are there.
+    # The shape of the distribution of the weights (`tfopt.conversion.mixes.sensitivity_table.Kernel`): with their
+    # number, it identifies the layer in a converted file, whatever its name and layout are there.
     spread: float
     peak: float
     rounded_weights: dict[str, Loss] = field(default_factory=dict)  # by precision of the weights alone

@@ -23,13 +23,13 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from tfopt.conversion.activation_ranges import AUTO, Histogram, Method, choose_method, select_ranges
 from tfopt.conversion.calibration import compare_halves
 from tfopt.conversion.conversion_facts import ConversionFacts
-from tfopt.conversion.fastest_mix import call_seconds
-from tfopt.conversion.mixed_precision import ERROR_RECORDS, Layer, MixedModel, compare_tensors
+from tfopt.conversion.mixes.fastest_mix import call_seconds
+from tfopt.conversion.mixes.mixed_precision import ERROR_RECORDS, Layer, MixedModel, compare_tensors
+from tfopt.conversion.mixes.sensitivity_table import Kernel, describe_kernel
 from tfopt.conversion.onnx import block_weights as onnx_block_weights
 from tfopt.conversion.onnx import float_part as onnx_float_part
 from tfopt.conversion.onnx.quantizer_names import shorten_names
 from tfopt.conversion.rounded_weights import Rounded
-from tfopt.conversion.sensitivity_table import Kernel, describe_kernel
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tfopt.conversion.conversion_facts import ConversionFacts
-from tfopt.conversion.mixed_precision import BITS, File, Layer, MixedModel, Promotion, limit_degradation
-from tfopt.conversion.sensitivity_table import SensitivityTable
+from tfopt.conversion.mixes.mixed_precision import BITS, File, Layer, MixedModel, Promotion, limit_degradation
+from tfopt.conversion.mixes.sensitivity_table import SensitivityTable
 from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
 from tfopt.value_types import JsonObject

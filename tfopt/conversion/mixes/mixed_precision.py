@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.conversion.conversion_facts import ConversionFacts
-from tfopt.conversion.sensitivity_table import Kernel, SensitivityTable
+from tfopt.conversion.mixes.sensitivity_table import Kernel, SensitivityTable
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import simultaneous_error
 from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
