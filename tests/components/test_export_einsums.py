@@ -47,6 +47,26 @@ def test_an_einsum_is_exported_as_a_product(equation, exporter, tmp_path):
         np.testing.assert_allclose(received, run(SavedModel(model), rows)["y"], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("tokens", [7, None])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_einsums_behind_each_other_keep_their_sizes(heads, tokens, tmp_path):
+    """As behind an attention: the transpose of a single head is a reshape, as the next einsum is."""
+
+    def mix(shares, values):
+        attended = tf.einsum("acbe,aecd->abcd", shares, values)
+        return {"y": tf.einsum("abcd,cde->abe", attended, kernel(heads, 3, 5))}
+
+    shapes = {"shares": [None, heads, tokens, tokens], "values": [None, tokens, heads, 3]}
+    model = saved(tmp_path / "model", mix, **{name: (shape, tf.float32) for name, shape in shapes.items()})
+    ONNX.export(model, None, tmp_path / "out")
+    rows = {
+        "shares": DRAW.normal(size=(2, heads, 7, 7)).astype(np.float32),
+        "values": DRAW.normal(size=(2, 7, heads, 3)).astype(np.float32),
+    }
+    received = run(ONNX.artifact(tmp_path / "out"), rows)["y"]
+    np.testing.assert_allclose(received, run(SavedModel(model), rows)["y"], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("equation", ["ab,ab->a", "ab,cd->abcd"])
 def test_other_einsums_are_exported_as_before(equation, tmp_path):
     shapes = [

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf2onnx import optimizer, tf_loader, tfonnx, utils
 from tf2onnx.onnx_opset.nn import ConvOp
 from tf2onnx.onnx_opset.tensor import OneHot
+from tf2onnx.optimizer import back_to_back_optimizer
 from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 
 from tfopt.artifacts.saved_model_proto import init_ops, read_meta_graph
@@ -29,6 +30,8 @@ from tfopt.saved_models.state import check_stateless
 NEWEST = 18  # of the opsets that tf2onnx writes
 PAD_AXES = 18  # the first opset whose Pad has axes
 REPORT = "report this with the model"
+RESHAPE = ("Reshape",)
+merge_reshapes = back_to_back_optimizer._func_map[RESHAPE]
 UNSUPPORTED = re.compile(r"op_type:(?P<op>\w+).* has unsupported type: tensor\((?P<type>\w+)\)")
 
 
@@ -87,7 +90,8 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
         free_graphs()
         passes = optimizer._get_optimizers().items()
         passes = {name: type(each.__name__, (_OptimizerPass, each), {}) for name, each in passes}
-        converted = optimizer.optimize_graph(converted, catch_errors=False, optimizers=passes)
+        with mock.patch.dict(back_to_back_optimizer._func_map, {RESHAPE: _merge_reshapes}):
+            converted = optimizer.optimize_graph(converted, catch_errors=False, optimizers=passes)
         model: onnx.ModelProto = converted.make_model("tfopt")
         del converted
         reorder(model)
@@ -183,6 +187,15 @@ class _OptimizerPass(GraphOptimizerBase):  # type: ignore[misc]  # tf2onnx has n
         else:
             moved = super()._add_handler(transpose, add)
         return moved
+
+
+def _merge_reshapes(graph: Any, reshape: Any, readers: list[Any]) -> list[str]:
+    """Remove a reshape before another one, unless that one has a 0: the size of its input in this axis."""
+    sizes = readers[0].inputs[1]
+    if sizes.is_const() and not sizes.get_tensor_value(as_list=False).all():
+        return []
+    removed: list[str] = merge_reshapes(graph, reshape, readers)
+    return removed
 
 
 def check_model(model: onnx.ModelProto) -> None:
