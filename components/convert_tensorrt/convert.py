@@ -8,6 +8,7 @@ from tfopt.artifacts import Examples, Model, TensorRTModel
 from tfopt.artifacts.tensor_spec import batched_tensors
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.conversion.conversion_facts import ConversionFacts
+from tfopt.conversion.mixes.sensitivity_table import SensitivityTable
 from tfopt.conversion.verification import verify
 from tfopt.data.batches import sample_records
 from tfopt.data.feature_schema import feature_specs
@@ -16,7 +17,13 @@ from tfopt.tensorrt.tag import CompatibilityTag
 from tfopt.training.compute.device_memory import hide_gpus
 
 
-def convert(model: Model, examples: Examples | None, target: Path, parameters: TensorRTConversion) -> ConversionFacts:
+def convert(
+    model: Model,
+    examples: Examples | None,
+    target: Path,
+    parameters: TensorRTConversion,
+    sensitivities: SensitivityTable | None = None,
+) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
     from tfopt.components.convert_tensorrt import onnx_network  # imports TensorFlow
 
@@ -30,7 +37,7 @@ def convert(model: Model, examples: Examples | None, target: Path, parameters: T
         if examples is None:  # random inputs need sizes
             parent.inputs = profiles.with_usual_sizes(parent.inputs, profile)
         file = Path(scratch, "model.onnx")
-        facts, sampled = onnx_network.write_network(model, examples, parent, file, parameters)
+        facts, sampled = onnx_network.write_network(model, examples, parent, file, parameters, sensitivities)
         from tfopt.components.convert_tensorrt import engine_builder  # imports TensorRT
 
         facts |= engine_builder.build(file, plan, profile, parent.inputs, sampled, model, parameters)

@@ -14,10 +14,10 @@ import ml_dtypes
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import numpy_helper, version_converter
+from onnx import numpy_helper
 
 from tfopt.components.convert_tensorrt.int8_scales import LEVELS, QUANTIZERS
-from tfopt.error_messages import first_line
+from tfopt.conversion.onnx.float16 import raise_opset
 from tfopt.errors import ComponentError
 
 OPSET = 19  # the first whose quantizers have float8
@@ -41,12 +41,7 @@ def cast_float8(model: onnx.ModelProto, weights: dict[str, NDArray[np.float32]])
     Raises:
         ComponentError: If the model cannot be converted to the opset that has float8.
     """
-    if model.opset_import[0].version < OPSET:
-        try:
-            model = version_converter.convert_version(model, OPSET)
-        except Exception as error:  # its exceptions share no base
-            received = f"float8 needs opset {OPSET}: {first_line(error)[:200]}"
-            raise ComponentError(received, "a graph that ONNX can convert to that opset", "choose int8") from error
+    model = raise_opset(model, OPSET, "float8", "choose int8")
     model.ir_version = max(model.ir_version, IR)
     quantizers = [node for node in model.graph.node if node.op_type in QUANTIZERS]
     scales, zeros = ({node.input[place] for node in quantizers} for place in (1, 2))

@@ -16,7 +16,7 @@ TYPES = {
     "fp32": r"fp32|\bfloat\b|float32",
 }
 WIDTH = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4}
-REQUESTED_WIDTH = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1}
+REQUESTED_WIDTH = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1, "auto": 2}
 # Layers that only move, store or round values, and synchronization.
 MOVES = ("reformat", "noop", "constant", "shuffle", "cast", "quantize", "shape", "copy", "identity", "concat", "slice")
 WAITS = ("signal", "wait")

@@ -2,19 +2,23 @@
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.artifacts.model_card import Verification
-from tfopt.components.convert_tensorrt import float8_scales, int8_scales
+from tfopt.components.convert_tensorrt import float8_scales, float16_scales, int8_scales
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.convert import is_quantized
+from tfopt.conversion.mixes.mixed_precision import limit_degradation
+from tfopt.conversion.mixes.sensitivity_table import SensitivityTable
 from tfopt.conversion.onnx import float16 as onnx_float16
 from tfopt.conversion.onnx import int8 as onnx_int8
 from tfopt.conversion.onnx import saved_model_export as onnx_export
@@ -24,7 +28,7 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
 from tfopt.keras_models.quantization_aware import has_trained_ranges
-from tfopt.measurement.parity import noise
+from tfopt.measurement.parity import Parity, degradation, noise
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.onnx import OnnxRuntime
 from tfopt.runtimes.tensorrt import DTYPES
@@ -44,7 +48,12 @@ def check_signature(parent: Runtime, uri: str) -> None:
 
 
 def write_network(
-    model: Model, examples: Examples | None, parent: Runtime, file: Path, parameters: TensorRTConversion
+    model: Model,
+    examples: Examples | None,
+    parent: Runtime,
+    file: Path,
+    parameters: TensorRTConversion,
+    sensitivities: SensitivityTable | None = None,
 ) -> tuple[ConversionFacts, Batch | None]:
     """Write the ONNX file in the requested precision; return metadata for the model card, and the calibration inputs.
 
@@ -60,7 +69,9 @@ def write_network(
         facts: ConversionFacts = {}
         sampled = None
         if parameters.needs_inputs:
-            network, facts, sampled = _quantize(network, model, examples, parent, Path(scratch), parameters)
+            network, facts, sampled = _quantize(
+                network, model, examples, parent, Path(scratch), parameters, sensitivities
+            )
     if parameters.precision == "fp16":
         network = onnx_float16.cast_float16(network)
     onnx.save(network, file)
@@ -80,6 +91,7 @@ def _quantize(
     parent: Runtime,
     scratch: Path,
     parameters: TensorRTConversion,
+    sensitivities: SensitivityTable | None,
 ) -> tuple[onnx.ModelProto, ConversionFacts, Batch | None]:
     """Return the network with its own, trained or calibrated scales; for ``entropy``, the float network."""
     source, target = scratch / "float.onnx", scratch / "int8.onnx"
@@ -89,6 +101,7 @@ def _quantize(
         onnx.save(network, source)
     if has_trained_ranges(model):
         facts = onnx_int8.quantize_trained(source, target)
+        network = onnx.load(target)
     elif not is_quantized(model):
         assert examples
         sampled, description = calibration.sample_inputs(examples, parent.inputs, parameters)
@@ -98,22 +111,57 @@ def _quantize(
         feed = list(split_batches(sampled, parent.inputs, 1))
         quantizable = onnx_int8.QuantizableFile(source, scratch, feed, per_channel=True, **onnx_int8.SYMMETRIC)
 
-        def measure_noise(form: onnx.ModelProto) -> float:
+        def compare_form(form: onnx.ModelProto) -> list[Parity]:
             onnx.save(form, scratch / "form.onnx")
             child = OnnxRuntime(OnnxModel(scratch / "form.onnx"), unfused=True)
-            return noise(compare_held_out(parent, child, examples, sampled, parameters))
+            return compare_held_out(parent, child, examples, sampled, parameters)
 
-        facts |= quantizable.choose_ranges(parameters.calibration, measure_noise)
+        def measure_degradation(form: onnx.ModelProto) -> float:
+            copy = onnx.ModelProto()
+            copy.CopyFrom(form)
+            return degradation(compare_form(_cast(copy, parameters.precision, {})[0]))
+
+        facts |= quantizable.choose_ranges(parameters.calibration, lambda form: noise(compare_form(form)))
         facts |= {"reduce_range": False, **quantizable.facts}
-        onnx.save(quantizable.quantize(), target)
+        network, mix_facts = _limit_degradation(quantizable, parameters, measure_degradation, sensitivities)
+        facts |= mix_facts
         weights = read_constants(onnx.load(quantizable.prepared).graph)
-    if target.exists():
-        network = onnx.load(target)
-    int8_scales.check_quantized(network, parameters.precision)
-    facts |= {"levels": int8_scales.make_symmetric(network)}
-    if parameters.precision == "fp8":
+    if parameters.precision != "auto":  # a mix may have no layer in int8
+        int8_scales.check_quantized(network, parameters.precision)
+    network, levels = _cast(network, parameters.precision, weights)
+    return network, facts | {"levels": levels}, sampled
+
+
+def _cast(
+    network: onnx.ModelProto, precision: str, weights: dict[str, NDArray[np.float32]]
+) -> tuple[onnx.ModelProto, dict[str, int]]:
+    """Return a quantized network with the levels and types that TensorRT reads, and the numbers of changed levels."""
+    levels = int8_scales.make_symmetric(network)
+    if precision == "fp8":
         network = float8_scales.cast_float8(network, weights)
-    return network, facts, sampled
+    if precision == "auto":
+        network = float16_scales.cast_between_layers(network)
+    return network, levels
+
+
+def _limit_degradation(
+    quantizable: onnx_int8.QuantizableFile,
+    parameters: TensorRTConversion,
+    measure: Callable[[onnx.ModelProto], float],
+    sensitivities: SensitivityTable | None,
+) -> tuple[onnx.ModelProto, ConversionFacts]:
+    """Return the form with as many layers in int8 as max_degradation allows, and metadata for the model card."""
+    if parameters.max_degradation is None:
+        return quantizable.quantize(), {}
+    is_mix = parameters.precision == "auto"
+    form, facts = limit_degradation(
+        quantizable, parameters.max_degradation, measure, mixed=is_mix, sensitivities=sensitivities
+    )
+    if is_mix:  # the search knows float32 only, and the others are cast afterwards
+        facts["raised"] = dict.fromkeys(facts["raised"], "float16")
+    for attempt in facts["tried"]:
+        del attempt["bytes"]  # of a file in float32, not of an engine
+    return form, facts
 
 
 def _verify(

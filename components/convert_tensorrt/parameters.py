@@ -14,7 +14,8 @@ class EngineOptions:
         precision: ``fp32`` matches the outputs of the parent; ``tf32`` rounds the factors of products to 10 bits;
             ``fp16`` and ``bf16`` compute in 16 bits inside; ``int8`` uses the scales of a quantized ONNX file, or of a
             model that went through `quantize`, and calibrates any other model; ``fp8`` calibrates 8-bit floats (E4M3)
-            in the same places, for GPUs of compute capability 8.9 or later.
+            in the same places, for GPUs of compute capability 8.9 or later. ``auto`` has as many layers in int8 as
+            max_degradation allows, and all others in float16.
         shapes: ``NAME=MIN:OPT:MAX`` for inputs whose sizes do not follow from the next two parameters and the examples,
             as in ``ids=1x8:4x32:16x128``. The smallest batch is always 1.
         usual_batch: The batch size to optimize for, if the batch size is open.
@@ -30,7 +31,7 @@ class EngineOptions:
         version_compatible: Let later versions of TensorRT load the engine, which may make it slower.
     """
 
-    precision: Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8"] = "fp16"
+    precision: Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8", "auto"] = "fp16"
     shapes: Annotated[tuple[str, ...], Reads(parse_shapes, ("image=1x28x28x1:8x28x28x1:32x28x28x1",)), Names()] = ()
     usual_batch: Annotated[int, Between(1)] = 8
     largest_batch: Annotated[int, Between(1)] = 32
@@ -44,11 +45,20 @@ class EngineOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorRTConversion(CalibratedConversion, EngineOptions):  # the fields of the last base come first
-    """Conversion to a TensorRT engine."""
+    """Conversion to a TensorRT engine.
 
+    Attributes:
+        max_degradation: In int8 and auto, the largest share of held-out records that may change their class, or loss of
+            correlation if there are no classes, measured on the CPU before an engine is built. If it is exceeded, the
+            layers that add most error have a higher precision until it is met: in int8 at most half of them are
+            float32, in auto any number float16. The figure of that form is optimistic; the model card has its interval,
+            and `evaluate` states a bound for other records.
+    """
+
+    max_degradation: Annotated[float, Between(0, 1)] | None = None
     calibration_count: Annotated[int, Between(2)] = 500
 
     @property
     def needs_inputs(self) -> bool:
-        """True for int8 and fp8."""
-        return self.precision in ("int8", "fp8")
+        """True for int8, fp8 and auto."""
+        return self.precision in ("int8", "fp8", "auto")

@@ -27,10 +27,11 @@ def measure_sensitivities(
     int4 and int8 (with a scale for each output channel), float16 and bfloat16, activations to int8 (one scale),
     dynamic (int8 with a scale for each record) and int16. The loss is the divergence of the outputs from those of the
     float model; with labels, also the increase of the task's loss, which is noisier. No runtime is involved, so the
-    same table serves `export_tflite` and `export_onnx` with ``max_degradation``: if the lowest precision misses the
-    limit, they continue with the mix that it predicts. It takes longer than one search saves, so it pays for a
-    smaller mix, or for several searches. `quantize` takes its order with ``weight_bits``. `export_openvino` does not
-    take it: NNCF's own ranking gave better files (docs/benchmarks.md).
+    same table serves `export_tflite`, `export_onnx` and `convert_tensorrt` with ``max_degradation``, and the mixes of
+    `export_openvino`: if the lowest precision misses the limit, they continue with the mix that it predicts. It takes
+    longer than one search saves, so it pays for a smaller mix, or for several searches. `quantize` takes its order with
+    ``weight_bits``. In int8, `export_openvino` does not take it: NNCF's own ranking gave better files
+    (docs/benchmarks.md).
 
     The precisions that searches need most, and layers with many weights, are measured first. Layers in the bodies of
     loops, and operations without weights, are not measured; the exporters measure these in their own files.

@@ -188,7 +188,8 @@ def test_the_report_counts_precisions_and_names_wider_layers(version):
     report = layer_report.summarize(json.dumps(engine), "int8")
     assert report["precisions"] == {"bf16": 1, "fp16": 1, "fp32": 1, "int8": 1, "other": 1} and report["count"] == 7
     assert report["fell_back"] == ["dense", "softmax", "brain"]
-    assert layer_report.summarize(json.dumps(engine), "fp16")["fell_back"] == ["softmax"]
+    for precision in ("fp16", "auto"):
+        assert layer_report.summarize(json.dumps(engine), precision)["fell_back"] == ["softmax"]
     assert layer_report.summarize(json.dumps(engine), "tf32")["fell_back"] == []
     assert report["all"][0] == {"name": "conv", "type": "CaskConvolution", "precision": "int8"}
     assert (

@@ -27,10 +27,8 @@ FIRST, SECOND, THIRD, LAST = (
 GAIN = (10.0 ** np.linspace(-3, 0, 96)).astype(np.float32)  # of the columns before SECOND: 8 bits lose the small ones
 
 
-@pytest.fixture(scope="module")
-def uneven(tmp_path_factory) -> tuple[Path, Path]:
-    """Return a network whose second product has activations and weights of uneven columns, and its examples."""
-    folder = tmp_path_factory.mktemp("uneven")
+def write_uneven(folder: Path) -> tuple[Path, Path]:
+    """Write a network whose second product has activations and weights of uneven columns, and its examples."""
     for split, count in (("train", 40), ("eval", 250)):
         columns = {"x": DRAW.normal(size=(count, 64)).astype(np.float32)}
         write_examples(folder / "ex" / f"Split-{split}" / "data_tfrecord-00000-of-00001.gz", columns)
@@ -40,6 +38,12 @@ def uneven(tmp_path_factory) -> tuple[Path, Path]:
         return {"y": tf.nn.relu(tf.nn.relu(second) @ THIRD) @ LAST}
 
     return saved(folder / "model", serve, x=([None, 64], tf.float32)), folder / "ex"
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory) -> tuple[Path, Path]:
+    """Return a network whose second product 8 bits break, and its examples."""
+    return write_uneven(tmp_path_factory.mktemp("uneven"))
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "check_drift": {"min_records": 20},
     "tune_recipe": {"formats": ["tflite"], "trials": 1, "seconds": 0.4},
     # Without a GPU it writes a failed model that names what is missing, the same on every engine.
-    "convert_tensorrt": {"on_failure": "row"},
+    "convert_tensorrt": {"on_failure": "row", "precision": "auto", "max_degradation": 0.5},
 }
 # The output of another component that is wired to an input, by the name of the input.
 WIRES = {

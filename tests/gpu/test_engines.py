@@ -89,6 +89,18 @@ def test_outputs_are_the_same_at_any_batch_size(engines, digits_model, digits_ex
         np.testing.assert_allclose(first, expected[:1], atol=1e-4)  # the next call does not overwrite it
 
 
+def test_a_mix_of_int8_and_float16_is_built_and_meets_its_limit(digits_model, digits_examples, tmp_path):
+    limit = 0.05
+    convert_tensorrt(
+        str(digits_model), str(tmp_path / "mix"), str(digits_examples), precision="auto", max_degradation=limit
+    )
+    card = TensorRTModel(tmp_path / "mix").card.facts
+    precisions = card["layers"]["precisions"]
+    assert precisions.get("int8", 0) >= 1 and not card["layers"]["fell_back"], precisions
+    assert 1 - card["verified"]["outputs"]["digit"]["agreement"] <= limit + 0.02  # engines round in other places
+    print("auto", precisions, card["raised"])
+
+
 def test_int8_from_an_onnx_file_and_from_trained_ranges(digits_model, digits_examples, tmp_path):
     from tfopt.components.export_onnx.component import export_onnx
     from tfopt.components.quantize.component import quantize

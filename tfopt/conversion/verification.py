@@ -35,7 +35,7 @@ ADVICE = {
     **dict.fromkeys(("bf16", "tf32"), "choose float32"),
     **dict.fromkeys(
         ("int8", "fp8", "int16x8"),
-        "pass max_degradation (export_tflite, export_onnx, export_openvino), which leaves the worst layers in float, "
+        "pass max_degradation (in int8), which leaves the worst layers in float, "
         "calibrate on more and more typical examples, or choose a kind of more bits",
     ),
     "dynamic": "choose float16 or float32",

@@ -34,12 +34,7 @@ def cast_bfloat16(model: onnx.ModelProto) -> onnx.ModelProto:
     if any(tensor.data_type == TensorProto.FLOAT16 for tensor in _tensors(model.graph)):
         received = "bfloat16 of a model with float16 in it"
         raise ComponentError(received, "a float32 model", "pass the model from before it was cast")
-    if model.opset_import[0].version < BFLOAT_OPSET:
-        try:
-            model = version_converter.convert_version(model, BFLOAT_OPSET)
-        except Exception as error:  # its exceptions share no base
-            received = f"bfloat16 needs opset {BFLOAT_OPSET}: {first_line(error)[:200]}"
-            raise ComponentError(received, "a graph that ONNX can convert to that opset", "choose float16") from error
+    model = raise_opset(model, BFLOAT_OPSET, "bfloat16", "choose float16")
     floats = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     cast = cast_float16(model)
     for tensor in _tensors(cast.graph):
@@ -56,6 +51,21 @@ def cast_bfloat16(model: onnx.ModelProto) -> onnx.ModelProto:
                     attribute.i = TensorProto.BFLOAT16
     cast.ir_version = max(cast.ir_version, BFLOAT_IR)
     return cast
+
+
+def raise_opset(model: onnx.ModelProto, opset: int, precision: str, fix: str) -> onnx.ModelProto:
+    """Return the model in this opset or a later one, which the precision needs.
+
+    Raises:
+        ComponentError: If the model cannot be converted to the opset; with the advice ``fix``.
+    """
+    if model.opset_import[0].version >= opset:
+        return model
+    try:
+        return version_converter.convert_version(model, opset)
+    except Exception as error:  # its exceptions share no base
+        received = f"{precision} needs opset {opset}: {first_line(error)[:200]}"
+        raise ComponentError(received, "a graph that ONNX can convert to that opset", fix) from error
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
