@@ -9,7 +9,7 @@ from tfopt.artifacts.saved_model_proto import functions_called
 GraphDef = Any  # tf.compat.v1.GraphDef: protocol buffers have no types here
 NodeDef = Any  # tf.compat.v1.NodeDef
 FunctionDef = Any  # tensorflow.core.framework.function_pb2.FunctionDef
-FLOAT, INT32, STRING, QINT8, QUINT8, VARIANT = 1, 3, 7, 11, 12, 21  # of the enum DataType
+FLOAT, INT32, STRING, INT64, QINT8, QUINT8, VARIANT = 1, 3, 7, 9, 11, 12, 21  # of the enum DataType
 
 
 def nodes(graph: GraphDef) -> Iterator[NodeDef]:

@@ -58,6 +58,11 @@ class OpenVINOConversion(CalibratedConversion, OpenVINOFormat):  # the fields of
         return self.precision in ("int8", "auto") or self.max_degradation is not None
 
     @property
+    def lacking(self) -> tuple[str, ...]:
+        """OpenVINO has no operations of XLA."""
+        return ("XlaDynamicUpdateSlice",)
+
+    @property
     def integer_bits(self) -> int:
         """32: OpenVINO truncates wider integers on CPUs."""
         return 32

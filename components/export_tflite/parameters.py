@@ -70,6 +70,11 @@ class TFLiteConversion(CalibratedConversion, TFLiteFormat):  # the fields of the
         return self.select_tf_ops
 
     @property
+    def lacking(self) -> tuple[str, ...]:
+        """LiteRT has no slices that add axes to tensors of several open sizes, no rolls, and little of int64."""
+        return ("StridedSlice", "Roll", "Abs", "Sign")
+
+    @property
     def activation_bits(self) -> int | None:
         """Bits of activations with ranges: in a mix for latency 8, as far as layers have integers; None for floats."""
         if self.precision == "auto" and self.minimize == "latency":

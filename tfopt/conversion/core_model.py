@@ -22,6 +22,7 @@ from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.artifacts.tensor_spec import RecordSpec, describe_specs, fixed_batch
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import CalibrationFacts, ConversionFacts
+from tfopt.conversion.lacking_operations import has_any, replace_all
 from tfopt.conversion.mixes.mixed_precision import bound_degradation
 from tfopt.conversion.norms_of_rows import has_norms_of_rows, replace_norms_of_rows
 from tfopt.conversion.parameters import CalibratedConversion, Conversion
@@ -83,7 +84,9 @@ class _Converter:
     parameters: Conversion
 
     def convert_any(self, model: Model) -> ConversionFacts:
-        if model.saved_model and (model.signature != SERVING_DEFAULT or _needs_rewrite(model.saved_model)):
+        if model.saved_model and (
+            model.signature != SERVING_DEFAULT or _needs_rewrite(model.saved_model, self.parameters)
+        ):
             return self.convert_signature(model)
         return self.convert_default(model)
 
@@ -120,7 +123,7 @@ class _Converter:
             exported = Model(Path(folder, "model"))
             exported.path.mkdir()
             keras_models.place_saved_model(model, exported.path / "Format-Serving")
-            is_rewritten = _needs_rewrite(exported.path / "Format-Serving")
+            is_rewritten = _needs_rewrite(exported.path / "Format-Serving", self.parameters)
             return self.convert_any(exported) if is_rewritten else self.convert_core(exported)
 
     def convert_signature(self, model: Model) -> ConversionFacts:
@@ -134,6 +137,8 @@ class _Converter:
         requested = replace(requested, graph=replace_sign_bits(requested.graph))
         if has_norms_of_rows(requested.graph):
             requested = replace_norms_of_rows(requested)
+        if has_any(requested.graph, self.parameters.lacking):
+            requested = replace_all(requested, self.parameters.lacking)
         if requested.initializer and model.signature == SERVING_DEFAULT:  # other tables remain
             return self.convert_default(model)
         with tempfile.TemporaryDirectory(dir=self.target, prefix=".signature-") as folder:
@@ -212,10 +217,11 @@ def _load_preprocessing(whole: Runtime, cut: Cut, folder: Path) -> Runtime:
     return RecordParser(name, RecordSpec(spec.dtype, spec.shape, spec.ranked, features=cut.features))
 
 
-def _needs_rewrite(folder: Path) -> bool:
-    """Return True if a SavedModel has numeric tables, sign bits or norms of rows, which others can replace."""
+def _needs_rewrite(folder: Path, parameters: Conversion) -> bool:
+    """Return True if a SavedModel has numeric tables, sign bits, norms of rows or other operations to replace."""
     graph = read_meta_graph(folder).graph_def
-    return has_numeric_tables(folder) or has_sign_bits(graph) or has_norms_of_rows(graph)
+    is_lacking = has_any(graph, parameters.lacking)
+    return is_lacking or has_numeric_tables(folder) or has_sign_bits(graph) or has_norms_of_rows(graph)
 
 
 def _needs_cut(model: Model) -> bool:

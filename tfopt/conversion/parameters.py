@@ -62,6 +62,11 @@ class Conversion(Comparison):
         return False
 
     @property
+    def lacking(self) -> tuple[str, ...]:
+        """Operations that the format lacks, and that are replaced before the conversion."""
+        return ()
+
+    @property
     def integer_bits(self) -> int:
         """Bits of the integers that the format's runtime compares."""
         return 64
