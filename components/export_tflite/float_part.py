@@ -1,6 +1,6 @@
 """The operations of a LiteRT file that 8 bits break."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from tfopt.components.export_tflite import flatbuffer
 from tfopt.conversion.activation_ranges import Range
-from tfopt.conversion.exact_values import FloatPart, Operation, Role, find_float_part, with_few_levels
+from tfopt.conversion.exact_values import (
+    FloatPart,
+    Operation,
+    Role,
+    find_float_part,
+    is_mask,
+    with_few_levels,
+    with_masks,
+)
 
 PRODUCTS = {"FULLY_CONNECTED", "BATCH_MATMUL", "CONV_2D", "CONV_3D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "SVDF"}
 RECURRENT = {"LSTM", "RNN", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"}
@@ -21,6 +29,8 @@ ROUNDINGS = {"FLOOR", "CEIL", "ROUND", "FLOOR_DIV", "FLOOR_MOD"}
 EXACT = COMPARISONS | ROUNDINGS | {"ONE_HOT", "ARG_MAX", "ARG_MIN", "TOPK_V2", "UNIQUE", "WHERE"}
 SCALING = ("ADD", "SUB", "MUL", "DIV")
 FIXED = {"SOFTMAX", "LOGISTIC", "TANH", "L2_NORMALIZATION"}  # LiteRT's 8-bit kernels have a range up to 1 for results
+SELECTIONS = {"SELECT", "SELECT_V2", "MAXIMUM", "MINIMUM", "CONCATENATION"}
+SUMS = SELECTIONS | {"ADD", "SUB", "ADD_N"}
 DEVIATIONS, SQUARES = {"SQRT", "RSQRT"}, {"SQUARED_DIFFERENCE", "SQUARE"}
 MOVES = {"RESHAPE", "TRANSPOSE", "SQUEEZE", "EXPAND_DIMS", "SLICE", "STRIDED_SLICE", "SPLIT", "GATHER", "TILE"}
 SCALES_APART = 100  # of weights, from which on 8 bits of a common scale lose the smaller inputs
@@ -30,6 +40,14 @@ FLOATS = (schema.TensorType.FLOAT32, schema.TensorType.FLOAT16, schema.TensorTyp
 def find(content: bytes) -> FloatPart:
     """Return the ops of a float file to leave in float, each by the name of its first output."""
     file = schema.ModelT.InitFromPackedBuf(content, 0)
+    operations = _operations(file)
+    names = [tensor.name.decode() for tensor in file.subgraphs[0].tensors]
+    floating = find_float_part(operations, {names[index] for index in file.subgraphs[0].inputs})
+    return _with_one_hots(floating, operations)
+
+
+def _operations(file: Any) -> list[Operation]:
+    """Return the ops of a file, each by the name of its first output."""
     graph = file.subgraphs[0]
     kinds = [flatbuffer.op_name(code) for code in file.operatorCodes]
     names = [tensor.name.decode() for tensor in graph.tensors]
@@ -39,16 +57,17 @@ def find(content: bytes) -> FloatPart:
         if not _count(op.outputs) or not _count(op.inputs):
             continue
         kind, writes = kinds[op.opcodeIndex], tuple(names[index] for index in op.outputs)
-        reads = tuple(names[index] for index in op.inputs if index >= 0 and _stored(file, index) is None)
+        indices = [index for index in op.inputs if index >= 0]
+        reads = tuple(names[index] for index in indices if _stored(file, index) is None)
         role = _role(file, op, kind)
         # The converter multiplies weights by the scales of a normalization where it can.
         if kind == "FULLY_CONNECTED" and scaled.intersection(reads) and _are_columns_scaled(file, op.inputs[1]):
             role = "scaling"
         if role == "scaling":
             scaled |= set(writes)
-        operations.append(Operation(writes[0], kind, role, reads, writes))
-    floating = find_float_part(operations, {names[index] for index in graph.inputs})
-    return _with_one_hots(floating, operations)
+        stored = [number for index in indices if (number := _numbers(file, index)) is not None]
+        operations.append(Operation(writes[0], kind, role, reads, writes, any(map(is_mask, stored))))
+    return operations
 
 
 def add_few_levels(part: FloatPart, content: bytes, ranges: Mapping[str, Range]) -> FloatPart:
@@ -65,6 +84,18 @@ def add_few_levels(part: FloatPart, content: bytes, ranges: Mapping[str, Range])
             readers.append(names[op.outputs[0]])
             read |= {names[index] for index in op.outputs} if kinds[op.opcodeIndex] in MOVES else set()
     return replace(part, operations=list(dict.fromkeys([*part.operations, *readers])))
+
+
+def add_masks(
+    part: FloatPart, content: bytes, ranges: Mapping[str, Range], bits: int, infinite: Collection[str]
+) -> FloatPart:
+    """Add the ops that mask values, and those that follow; see `with_masks`.
+
+    LiteRT's quantizer gives the operands of a selection the scale of its result also if the selection stays in float.
+    """
+    operations = _operations(schema.ModelT.InitFromPackedBuf(content, 0))
+    part = with_masks(part, operations, ranges, sums=SUMS, bounded=FIXED, levels=2**bits - 1, infinite=infinite)
+    return replace(part, shared=part.shared or not SELECTIONS.isdisjoint(part.masks.values()))
 
 
 def find_last_activations(content: bytes) -> list[str]:

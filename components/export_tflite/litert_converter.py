@@ -132,9 +132,12 @@ def quantize(
         ComponentError: If an op cannot be quantized; the ops are named.
     """
     file = schema_py_generated.ModelT.InitFromPackedBuf(calibrated, 0)
-    for tensor in file.subgraphs[0].tensors:
-        if (name := tensor.name.decode()) in ranges and tensor.quantization is not None:
-            tensor.quantization.min, tensor.quantization.max = ([np.float32(end)] for end in ranges[name])
+    for tensor in [tensor for tensor in file.subgraphs[0].tensors if tensor.quantization is not None]:
+        quantization = tensor.quantization
+        if (name := tensor.name.decode()) in ranges:
+            quantization.min, quantization.max = ([np.float32(end)] for end in ranges[name])
+        elif quantization.min is not None and not np.isfinite([*quantization.min, *quantization.max]).all():
+            quantization.min = quantization.max = None  # the quantizer would crash
     dtype = INTEGER["int8"][1] if parameters.integer_io else tf.float32
     try:
         return bytes(

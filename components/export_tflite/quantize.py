@@ -271,6 +271,9 @@ def _inspect(
             facts["stability"] = {"not_measured": first_line(error)}
     if parameters.activation_bits == 8 and not parameters.integer_io:  # a device without floats has no other range
         floating = float_part.add_few_levels(floating, content, select_ranges(histograms, "min_max"))
+    if parameters.activation_bits and histograms and not parameters.integer_io:
+        ranges, infinite = select_ranges(histograms, "min_max"), set(_activations(content).values()) - set(histograms)
+        floating = float_part.add_masks(floating, content, ranges, parameters.activation_bits, infinite)
     for name in _tensors_of(content, floating.operations) & set(histograms):
         histograms[name].is_exact = True
     if not parameters.integer_io:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf2onnx import tf_loader
 from tf2onnx.graph import Node
 
-from tests.components.exporters import ONNX, PRETRAINED_ERROR, chords, pretrained, write_split
+from tests.components.exporters import ONNX, PRETRAINED_ERROR, chords, pretrained, run, write_split
 from tests.runtimes.formulas import saved
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Model, OnnxModel
@@ -182,6 +182,15 @@ def test_an_output_of_unknown_rank_is_named():
     with pytest.raises(ComponentError, match="y: unknown rank") as error:
         onnx_export.check_model(onnx.helper.make_model(graph))
     assert "ensure_shape" in error.value.fix
+
+
+def test_infinite_values_that_are_not_selected_do_not_become_nan(tmp_path):
+    """As the logarithm of 0: 0 * -inf is NaN."""
+    serve = lambda x: {"y": tf.where(x > 0, tf.math.log(x), -1.0), "z": tf.where(x > 0, 1 / x, x)}  # noqa: E731
+    ONNX.export(saved(tmp_path / "model", serve, x=([None, 3], tf.float32)), None, tmp_path / "out")
+    received = run(ONNX.artifact(tmp_path / "out"), {"x": np.float32([[0, 1, 4]])})
+    np.testing.assert_allclose(received["y"], [[-1, 0, np.log(4)]], rtol=1e-6)
+    np.testing.assert_allclose(received["z"], [[0, 1, 0.25]], rtol=1e-6)
 
 
 def test_nan_during_calibration_raises(tmp_path):

@@ -177,6 +177,64 @@ def test_the_weights_of_an_attention_over_many_steps_are_no_zeros_in_int8(export
         assert [kind.upper() for kind in facts["float_part"]["fixed"].values()] == ["SOFTMAX"]
 
 
+MASKS = {  # from the scores of words for each other, and 1 for each word that may be seen
+    "added": lambda scores, mask: scores + (1 - mask) * -1e9,
+    "selected": lambda scores, mask: tf.where(mask > 0, scores, -1e9),
+    "of a tenth": lambda scores, mask: scores - 10_000.0 * (1 - mask),
+}
+MASK_CASES = [
+    *(pytest.param(exporter, kind, True, id=f"{exporter}-{kind}") for exporter in (TFLITE, ONNX) for kind in MASKS),
+    *(pytest.param(exporter, "added", False, id=f"{exporter}-unmasked") for exporter in (TFLITE, ONNX)),
+    pytest.param(OPENVINO, "selected", True, id="openvino-selected", marks=pytest.mark.nightly),
+]
+
+
+@pytest.mark.parametrize(("exporter", "kind", "is_calibrated"), MASK_CASES)
+def test_masked_scores_of_an_attention_are_not_lost_in_int8(exporter, kind, is_calibrated, tmp_path):
+    """On a scale up to -1e9 all scores are the same; and on one without it, the mask of later records is none."""
+    draw = np.random.default_rng(1)
+    words = draw.normal(size=(RECORDS, 8, 6)).astype(np.float32)
+    mask = (np.arange(8) < draw.integers(3, 8, (RECORDS, 1))).astype(np.float32)
+    if not is_calibrated:
+        mask[:64] = 1
+    query, key, value, kernel = (
+        tf.constant(draw.normal(size=size), tf.float32) for size in ((6, 6), (6, 6), (6, 8), (64, 4))
+    )
+
+    def serve(words, mask):
+        scores = MASKS[kind](tf.matmul(words @ query, words @ key, transpose_b=True), mask[:, None, :])
+        return {"y": tf.reshape(tf.nn.softmax(scores) @ (words @ value), [-1, 64]) @ kernel}
+
+    specs = {"words": ([None, 8, 6], tf.float32), "mask": ([None, 8], tf.float32)}
+    model = saved(tmp_path / "model", serve, **specs)
+    examples = write_split(tmp_path / "examples", {"words": words[:64].reshape(64, -1), "mask": mask[:64]})
+    write_split(examples, {"words": words[64:].reshape(32, -1), "mask": mask[64:]}, "eval")
+    facts = exporter.export(model, examples, tmp_path / "out", "int8")
+    assert facts["verified"]["outputs"]["y"]["correlation"] > 0.98
+    if exporter is not OPENVINO:
+        part = facts["float_part"]
+        assert part["masks"] and any("softmax" in name.lower() for name in part["operations"])
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.int32], ids=str)
+@pytest.mark.parametrize("exporter", [TFLITE, ONNX], ids=str)
+def test_infinite_values_that_are_replaced_are_converted_to_int8(exporter, dtype, tmp_path):
+    """As the logarithm of a distance of 0, in the positions of T5."""
+    draw = np.random.default_rng(1)
+    kernel = tf.constant(draw.normal(size=(5, 4)), tf.float32)
+    rows = np.maximum(draw.normal(size=(RECORDS, 5)), 0).astype(np.float32)
+
+    def serve(x):
+        logarithms = tf.cast(4 * tf.math.log(x), dtype)
+        return {"y": tf.cast(tf.where(x > 0, logarithms, tf.zeros_like(logarithms)), tf.float32) @ kernel}
+
+    model = saved(tmp_path / "model", serve, x=([None, 5], tf.float32))
+    examples = write_split(tmp_path / "examples", {"x": rows[:64]})
+    write_split(examples, {"x": rows[64:]}, "eval")
+    facts = exporter.export(model, examples, tmp_path / "out", "int8")
+    assert facts["verified"]["outputs"]["y"]["correlation"] > 0.99 and facts["float_part"]["operations"]
+
+
 def test_rare_probabilities_beyond_those_of_the_calibration_are_not_cut_off_in_onnx(tmp_path):
     draw = np.random.default_rng(1)
     rows = draw.uniform(-1, 1, size=(RECORDS, 4)).astype(np.float32)

@@ -1,6 +1,16 @@
 """Test which operations stay in float: around exact values and scales of columns before the first layers."""
 
-from tfopt.conversion.exact_values import FloatPart, Operation, describe, find_float_part, with_few_levels
+import numpy as np
+
+from tfopt.conversion.exact_values import (
+    FloatPart,
+    Operation,
+    describe,
+    find_float_part,
+    is_mask,
+    with_few_levels,
+    with_masks,
+)
 
 
 def op(name: str, role: str, *reads: str) -> Operation:
@@ -72,3 +82,50 @@ def test_results_far_below_their_fixed_range_stay_in_float():
     part = with_few_levels(FloatPart(["before"]), results, ranges, {"SOFTMAX"})
     assert part.fixed == {"node weights": "SOFTMAX"} and part.operations == ["before", "node weights"]
     assert describe(part.facts()["float_part"]) == "in float: values far below the fixed range of SOFTMAX"
+
+
+ATTENTION = [
+    op("product", "layer", "x"),
+    op("hidden", "plain", "mask"),
+    op("add", "plain", "product", "hidden"),
+    op("move", "plain", "add"),
+    op("softmax", "plain", "move"),
+    op("scale", "plain", "softmax"),
+    op("mix", "layer", "scale"),
+    op("relu", "plain", "mix"),
+]
+RANGES = {name: (-3.0, 3.0) for name in ("x", "product", "mix")} | {name: (0.0, 1.0) for name in ("softmax", "scale")}
+
+
+def masked(operations: list[Operation], ranges: dict[str, tuple[float, float]], **options) -> FloatPart:
+    """Return the part with masks, in 8 bits."""
+    return with_masks(FloatPart(), operations, ranges, sums={"ADD"}, bounded={"SOFTMAX"}, levels=255, **options)
+
+
+def test_a_sum_in_which_an_operand_takes_less_than_one_level_stays_in_float_up_to_the_next_range():
+    wide = dict.fromkeys(("hidden", "add", "move"), (-1e9, 3.0))
+    part = masked(ATTENTION, RANGES | wide)
+    assert part.operations == ["add", "move", "softmax"] and part.masks == {"add": "ADD"}
+    assert describe(part.facts()["float_part"]) == "in float: masks by ADD"
+    small = dict.fromkeys(("hidden", "add", "move"), (-1500.0, 3.0))  # 1 / 250 of the range: a level and a bit
+    assert not masked(ATTENTION, RANGES | small)
+
+
+def test_a_mask_stays_in_float_although_no_calibration_record_is_masked():
+    marked = [op("product", "layer", "x"), Operation("hidden", "MUL", "plain", ("mask",), ("hidden",), has_mask=True)]
+    unmasked = {"hidden": (0.0, 0.0), "add": (-3.0, 3.0), "move": (-3.0, 3.0)}
+    part = masked([*marked, *ATTENTION[2:]], RANGES | unmasked)
+    assert part.operations == ["hidden", "add", "move", "softmax"] and part.masks == {"hidden": "MUL"}
+    numbers = Operation("hidden", "MUL", "plain", ("mask",), ("hidden",), has_mask=True)
+    assert not masked([numbers], {})  # of integers, which have no range
+
+
+def test_what_computes_and_replaces_infinite_values_stays_in_float():
+    operations = [op("log", "plain", "x"), op("where", "plain", "log"), op("relu", "plain", "where")]
+    part = masked(operations, {"x": (0.0, 3.0), "where": (0.0, 1.0), "relu": (0.0, 1.0)}, infinite={"log"})
+    assert part.operations == ["log", "where", "relu"] and part.masks == {"where": "WHERE"}
+
+
+def test_numbers_from_nine_thousand_on_are_masks():
+    assert is_mask(np.float32(-1e9)) and is_mask(np.float32([0, -np.inf])) and is_mask(np.float16(-1e4))
+    assert not is_mask(np.float32([0.5, 8_000])) and not is_mask(np.int32(10**9)) and not is_mask(np.float32([]))

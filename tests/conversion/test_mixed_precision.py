@@ -117,6 +117,11 @@ def test_the_noise_is_that_of_all_records_together():
     assert compare_tensors([*records, ({"a": np.float32([5, 5])}, {"a": np.float32([5, 5])})]) == {"a": 8 / 100}
 
 
+def test_conditions_and_indices_have_no_noise():
+    values = {"condition": np.array([True, False]), "index": np.array([1, 2])}
+    assert compare_tensors([(values, {"condition": np.array([False, False]), "index": np.array([1, 3])})]) == {}
+
+
 def test_the_interval_of_the_degradation_holds_for_all_forms():
     outputs = {"y": {"agreement": 255 / 256, "records": 256}, "z": {"agreement": 1.0, "records": 256}}
     facts = {"tried": [{}], "verified": {"outputs": outputs}, "degradation": 1 / 256}

@@ -25,6 +25,7 @@ class FloatPartFacts(TypedDict):
     exact: dict[str, str]
     scaling: dict[str, str]
     fixed: NotRequired[dict[str, str]]
+    masks: NotRequired[dict[str, str]]
     operations: list[str]
 
 

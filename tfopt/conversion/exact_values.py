@@ -4,13 +4,17 @@ A tensor in 8 bits has 256 values on one scale. A category code, a sentinel such
 number then, so that a comparison, a cast to integers or a lookup behind it returns something else. A normalization by
 columns multiplies the rounding errors of small columns. Exporters leave these operations in float. So do they if a
 result has a fixed range that is far too wide: 8 bits of a softmax are steps of 1/256, in which the weights of an
-attention over 500 steps are zeros.
+attention over 500 steps are zeros. And so do masks, such as the -1e9 that an attention adds to the scores of words that
+it must not see: on a scale up to -1e9 all other scores are zeros, and on a scale without it the mask is no mask.
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tfopt.conversion.conversion_facts import ConversionFacts, FloatPartFacts
 
@@ -19,6 +23,7 @@ from tfopt.conversion.conversion_facts import ConversionFacts, FloatPartFacts
 # have rounding errors in 8 bits anyway, or it has a graph of its own.
 Role = Literal["layer", "exact", "scaling", "plain"]
 FEW = 0.25  # of a fixed range
+MASK = 9_000.0  # numbers from here on mask values: -1e4, -1e9 and the smallest float are common
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,12 @@ class Operation:
     role: Role
     reads: tuple[str, ...]  # computed tensors, without constants
     writes: tuple[str, ...]
+    has_mask: bool = False  # it reads a stored number beyond `MASK`
+
+
+def is_mask(numbers: NDArray[Any]) -> bool:
+    """Return True if one of the stored numbers that an operation reads masks values."""
+    return numbers.dtype.kind == "f" and bool(np.abs(numbers).max(initial=0) >= MASK)
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,7 @@ class FloatPart:
     scaling: dict[str, str] = field(default_factory=dict)  # names and types of those that scale columns
     shared: bool = False  # True if another operation reads a tensor that one of them reads
     fixed: dict[str, str] = field(default_factory=dict)  # names and types of those whose fixed range is too wide
+    masks: dict[str, str] = field(default_factory=dict)  # names and types of those that mask values
 
     def __bool__(self) -> bool:
         """Return True if an operation has to stay in float."""
@@ -51,7 +63,11 @@ class FloatPart:
         if not self:
             return {}
         kinds: FloatPartFacts = {"exact": self.exact, "scaling": self.scaling, "operations": self.operations}
-        return {"float_part": {**kinds, "fixed": self.fixed} if self.fixed else kinds}
+        if self.fixed:
+            kinds["fixed"] = self.fixed
+        if self.masks:
+            kinds["masks"] = self.masks
+        return {"float_part": kinds}
 
 
 def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) -> FloatPart:
@@ -98,6 +114,51 @@ def with_few_levels(
     return replace(part, operations=[*part.operations, *fixed], fixed=fixed)
 
 
+def with_masks(
+    part: FloatPart,
+    operations: Sequence[Operation],
+    ranges: Mapping[str, tuple[float, float]],
+    *,
+    sums: Collection[str],
+    bounded: Collection[str],
+    levels: int,
+    infinite: Collection[str] = (),
+) -> FloatPart:
+    """Add the operations that mask values, and those that follow until a layer or a range of its own.
+
+    An operation masks if it reads a number beyond `MASK`, if it replaces values that are infinite or NaN, or if the
+    range of its result is so wide that the values of an operand take less than one level.
+
+    Args:
+        part: The operations that are known.
+        operations: All operations, in topological order.
+        ranges: The range of each tensor of floats on the calibration records.
+        sums: Types of operations that return a sum or a selection of their operands.
+        bounded: Types of operations whose results have a small range, whatever they read.
+        levels: Number of levels of a range.
+        infinite: Tensors with infinite values or NaN, which have no range.
+    """
+    widths = {name: max(high, 0.0) - min(low, 0.0) for name, (low, high) in ranges.items()}
+    unranged = set(infinite)
+    masks: dict[str, str] = {}
+    tainted: set[str] = set()
+    in_float: list[str] = []
+    for op in operations:
+        if op.role == "layer" or not op.writes:
+            continue
+        width = widths.get(op.writes[0], 0.0)
+        loses = op.kind in sums and any(0 < levels * widths.get(name, 0.0) < width for name in op.reads)
+        if loses or (op.has_mask and op.writes[0] in widths) or unranged.intersection(op.reads):
+            masks[op.name] = op.kind
+        elif not tainted.intersection(op.reads) and not unranged.intersection(op.writes):
+            continue
+        in_float.append(op.name)
+        if op.kind not in bounded and op.writes[0] in widths:
+            tainted |= set(op.writes)
+    added = [name for name in in_float if name not in part.operations]
+    return replace(part, operations=[*part.operations, *added], masks=masks)
+
+
 def describe(entry: FloatPartFacts) -> str:
     """Describe in a few words what stays in float.
 
@@ -105,6 +166,7 @@ def describe(entry: FloatPartFacts) -> str:
     'in float: exact values for Equal (2), scales of columns by Mul'
     """
     titles = {"exact values for": entry["exact"], "scales of columns by": entry["scaling"]}
+    titles["masks by"] = entry.get("masks", {})
     titles["values far below the fixed range of"] = entry.get("fixed", {})
     parts = [f"{title} {count_kinds(kinds)}" for title, kinds in titles.items() if kinds]
     return f"in float: {', '.join(parts)}"

@@ -95,10 +95,12 @@ class _Step:
 
 
 def compare_tensors(pairs: Iterable[tuple[Mapping[str, NDArray[Any]], Mapping[str, NDArray[Any]]]]) -> dict[str, float]:
-    """Return the noise-to-signal ratio of each tensor: the values of the float model and of the other, by record."""
+    """Return the noise-to-signal ratio of each tensor of floats: the values of the float model and of the other."""
     signal, noise = defaultdict[str, float](float), defaultdict[str, float](float)
     for exact, rounded in pairs:
         for name in exact.keys() & rounded.keys():
+            if exact[name].dtype.kind != "f":  # a condition, or indices
+                continue
             signal[name] += float(np.square(exact[name], dtype=np.float64).sum())
             noise[name] += float(np.square(exact[name].ravel() - rounded[name].ravel(), dtype=np.float64).sum())
     return {name: noise[name] / (value or 1.0) for name, value in signal.items()}

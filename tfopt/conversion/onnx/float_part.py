@@ -10,20 +10,37 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 from tfopt.conversion.activation_ranges import Range
-from tfopt.conversion.exact_values import FloatPart, Operation, Role, find_float_part, with_few_levels
+from tfopt.conversion.exact_values import (
+    FloatPart,
+    Operation,
+    Role,
+    find_float_part,
+    is_mask,
+    with_few_levels,
+    with_masks,
+)
 
 LAYERS = {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "LSTM", "GRU", "RNN", "Loop", "If", "Scan"}
 LOOKUPS = {"Gather", "GatherND", "GatherElements"}  # in stored weights they are layers; their indices are integers
 COMPARISONS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "IsInf", "Sign"}
 EXACT = COMPARISONS | {"Floor", "Ceil", "Round", "Mod", "OneHot", "ArgMax", "ArgMin", "TopK", "Unique", "NonZero"}
 SCALING = {"Add", "Sub", "Mul", "Div"}
+BOUNDED = {"Softmax", "Sigmoid", "Tanh"}
 FIXED = {"Softmax"}  # ONNX Runtime's quantizer gives their results the range from 0 to 1
+SUMS = {"Add", "Sub", "Where", "Max", "Min", "Concat", "Sum"}
+LEVELS = 255  # of 8 bits
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
 
 
 def find(model: onnx.ModelProto) -> FloatPart:
     """Return the nodes to leave in float, after naming them."""
     name_nodes(model.graph)
+    operations, inputs = _operations(model)
+    return find_float_part(operations, inputs)
+
+
+def _operations(model: onnx.ModelProto) -> tuple[list[Operation], set[str]]:
+    """Return the operations of a model and its inputs."""
     graph = onnx.shape_inference.infer_shapes(model).graph
     constants = read_constants(graph)
     types = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
@@ -32,8 +49,10 @@ def find(model: onnx.ModelProto) -> FloatPart:
         if node.op_type != "Constant":
             reads = tuple(name for name in node.input if name and name not in constants)
             writes = tuple(name for name in node.output if name)
-            operations.append(Operation(node.name, node.op_type, _role(node, constants, types), reads, writes))
-    return find_float_part(operations, {value.name for value in graph.input} - set(constants))
+            has_mask = any(is_mask(constants[name]) for name in node.input if name in constants)
+            role = _role(node, constants, types)
+            operations.append(Operation(node.name, node.op_type, role, reads, writes, has_mask))
+    return operations, {value.name for value in graph.input} - set(constants)
 
 
 def name_nodes(graph: onnx.GraphProto) -> None:
@@ -42,11 +61,13 @@ def name_nodes(graph: onnx.GraphProto) -> None:
         node.name = node.name or f"{node.op_type}_{number}_of_tfopt"
 
 
-def add_few_levels(part: FloatPart, model: onnx.ModelProto, ranges: Mapping[str, Range]) -> FloatPart:
-    """Add the nodes whose results take few levels in 8 bits."""
-    return with_few_levels(
-        part, {node.output[0]: (node.name, node.op_type) for node in model.graph.node}, ranges, FIXED
-    )
+def add_few_levels(
+    part: FloatPart, model: onnx.ModelProto, ranges: Mapping[str, Range], infinite: Collection[str] = ()
+) -> FloatPart:
+    """Add the nodes whose results take few levels in 8 bits, and those that mask values; see `with_masks`."""
+    results = {node.output[0]: (node.name, node.op_type) for node in model.graph.node}
+    part = with_few_levels(part, results, ranges, FIXED)
+    return with_masks(part, _operations(model)[0], ranges, sums=SUMS, bounded=BOUNDED, levels=LEVELS, infinite=infinite)
 
 
 def read_constants(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
@@ -56,6 +77,13 @@ def read_constants(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
     return constants
+
+
+def read_by_layers(model: onnx.ModelProto, names: Collection[str]) -> list[str]:
+    """Return those of the tensors that are outputs of the model, or that a layer reads."""
+    read = {name for node in model.graph.node if node.op_type in LAYERS for name in node.input}
+    read |= {output.name for output in model.graph.output}
+    return [name for name in names if name in read]
 
 
 def restore_inputs(model: onnx.ModelProto, nodes: Collection[str]) -> None:

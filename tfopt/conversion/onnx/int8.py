@@ -64,7 +64,7 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
         """Prepare a file in a folder for temporary files; the ``options`` are arguments of the quantizer.
 
         Raises:
-            ComponentError: If the file cannot be prepared, or a tensor is NaN or infinite on the feed.
+            ComponentError: If the file cannot be prepared, or an output, or what a layer reads, is NaN or infinite.
         """
         self._lowest, self._options, self._folder = lowest, options, folder
         self.prepared, self._ranges = folder / "prepared.onnx", folder / "ranges.json"  # ranges of all forms
@@ -77,9 +77,11 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
             self._float = onnx.load(self.prepared)
             self._floating = onnx_float_part.find(self._float)
             onnx.save(self._float, self.prepared)  # with the names of its nodes
-            self._histograms = _histograms(self.prepared, self._feed)
+            self._histograms, infinite = _histograms(self.prepared, self._feed)
+            for name in onnx_float_part.read_by_layers(self._float, infinite):
+                raise infinite[name]
         ranges = select_ranges(self._histograms, "min_max")
-        self._floating = onnx_float_part.add_few_levels(self._floating, self._float, ranges)
+        self._floating = onnx_float_part.add_few_levels(self._floating, self._float, ranges, infinite)
         self._excluded = [*self._floating.operations, *find_read_for_shapes(self._float.graph)]
         floating = [node for node in self._float.graph.node if node.name in self._floating.operations]
         for name in {name for node in floating for name in (*node.input, *node.output)} & self._histograms.keys():
@@ -322,8 +324,8 @@ def _names_read(node: onnx.NodeProto) -> Iterator[str]:
                 yield from _names_read(inner)
 
 
-def _histograms(file: Path, feed: list[Batch]) -> dict[str, Histogram]:
-    """Return the histogram of each activation that ONNX Runtime may quantize."""
+def _histograms(file: Path, feed: list[Batch]) -> tuple[dict[str, Histogram], dict[str, ComponentError]]:
+    """Return the histogram of each activation that ONNX Runtime may quantize, and the error of infinite ones."""
     augmented = file.with_name("augmented.onnx")  # with all of them as outputs
     calibrator = create_calibrator(
         file, augmented_model_path=str(augmented), calibrate_method=CalibrationMethod.Entropy
@@ -332,10 +334,14 @@ def _histograms(file: Path, feed: list[Batch]) -> dict[str, Histogram]:
     session, selected = calibrator.infer_session, calibrator.tensors_to_calibrate
     names = [output.name for output in session.get_outputs() if output.name in selected]
     histograms = {name: Histogram(name) for name in names}
+    infinite: dict[str, ComponentError] = {}
     for batch in feed:
-        for histogram, values in zip(histograms.values(), session.run(names, batch), strict=True):
-            histogram.add(values)
-    return histograms
+        for name, values in zip(names, session.run(names, batch), strict=True):
+            try:
+                histograms[name].add(values)
+            except ComponentError as error:  # as the logarithm of 0 is before it is replaced
+                infinite[name] = error
+    return {name: histogram for name, histogram in histograms.items() if name not in infinite}, infinite
 
 
 def quantize_trained(source: Path, target: Path, *, in_four: bool = False) -> ConversionFacts:

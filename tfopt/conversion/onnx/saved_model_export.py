@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import tensorflow as tf
 from tf2onnx import optimizer, tf_loader, tfonnx, utils
+from tf2onnx.onnx_opset.controlflow import Select
 from tf2onnx.onnx_opset.nn import ConvOp
 from tf2onnx.onnx_opset.tensor import OneHot
 from tf2onnx.optimizer import back_to_back_optimizer
@@ -83,6 +84,8 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
                     "Expm1": (_expm1, []),
                     "Log1p": (_log1p, []),
                     "OneHot": (_one_hot, []),
+                    "Select": (_select, []),
+                    "SelectV2": (_select, []),
                 },
                 continue_on_error=False,
             )
@@ -311,3 +314,15 @@ def _one_hot(graph: Any, node: Any, name: str, _: Any) -> None:
         beyond = graph.make_node("Where", classes, dtypes=[int64], shapes=[shape]).output[0]
         graph.replace_input(node, node.input[0], beyond, 0)
     OneHot.version_11(graph, node)
+
+
+def _select(graph: Any, node: Any, _name: str, _: Any) -> None:
+    """Convert a selection of floats to ``Where``.
+
+    tf2onnx multiplies both operands by 0 or 1 and adds the products: an infinite value that is not selected, such as
+    the logarithm of 0, is then NaN.
+    """
+    if graph.get_dtype(node.output[0]) in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
+        node.set_attr("handles_nan", 1)
+    Select.version_9(graph, node)
+    node.attr.pop("handles_nan", None)
