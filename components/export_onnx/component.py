@@ -36,7 +36,8 @@ def export_onnx(
     In int8, operations before the first layers stay in float that need exact values (comparisons, casts to integers,
     lookups, rounding) or scale columns, such as a normalization; the model card lists them under ``float_part``.
     So do softmaxes whose values are below a quarter of their fixed 8-bit range, as the weights of an attention over
-    many steps, and the activations and biases at the outputs, whose range would cut off rare values.
+    many steps, masks of -1e4 or less and what replaces infinite values, up to the softmax or layer that follows, and
+    the activations and biases at the outputs, whose range would cut off rare values.
 
     A model with text, serialized records, or tables and hashes that the format lacks is converted from where these end;
     what is before stays a SavedModel in ``Format-Serving/Format-Preprocessing/``, and both run as one model

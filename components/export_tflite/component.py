@@ -31,7 +31,8 @@ def export_tflite(
     In int8 and int16x8, operations before the first layers stay in float that need exact values (comparisons, casts to
     integers, lookups, rounding) or scale columns, such as a normalization; the model card lists them under
     ``float_part``. So do, in int8, softmax, sigmoid, tanh and unit norm, with what reads them, whose values are below a
-    quarter of their fixed 8-bit range, as the weights of an attention over many steps. Layer normalizations and others
+    quarter of their fixed 8-bit range, as the weights of an attention over many steps. Masks of -1e4 or less, and what
+    replaces infinite values, stay in float up to the softmax or layer that follows. Layer normalizations and others
     that divide by a deviation stay in float, too, as a variance has twice the bits of its values. In int8, operations
     with a fixed range at the outputs stay in float as well, where steps of 1/256 would make small probabilities zeros,
     unless the outputs are integers (integer_io). With integer_io, normalizations are integers, and models that need
