@@ -285,7 +285,14 @@ def test_a_fixed_batch_size_is_preserved(exporter, digits_examples, tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "exporter"),
-    [("keras 3 file", exporter) for exporter in EXPORTERS] + [("keras 2 h5", TFLITE), ("keras 2 file", ONNX)],
+    [
+        ("keras 3 file", TFLITE),
+        ("keras 2 file", ONNX),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in (("keras 3 file", ONNX), ("keras 3 file", OPENVINO), ("keras 2 h5", TFLITE))
+        ),
+    ],
     ids=str,
 )
 def test_bare_keras_files_are_exported(exporter, kind, digits_model, tmp_path):

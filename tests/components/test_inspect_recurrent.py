@@ -24,10 +24,10 @@ def inspected(keras, layer, folder, steps=STEPS):
 @pytest.mark.parametrize(
     ("kind", "library"),
     [
-        *(("LSTM", "tf_keras"), ("GRU", "keras"), ("SimpleRNN", "keras")),
+        *(("GRU", "keras"), ("SimpleRNN", "keras")),
         *(
             pytest.param(*case, marks=pytest.mark.nightly)
-            for case in (("LSTM", "keras"), ("GRU", "tf_keras"), ("SimpleRNN", "tf_keras"))
+            for case in (("LSTM", "keras"), *((kind, "tf_keras") for kind in GATES))
         ),
     ],
 )
