@@ -261,6 +261,7 @@ def test_products_with_matrices_of_a_batch_keep_their_rows():
     assert [node.get_type_name() for node in graph.get_ordered_ops()].count("Reshape") == 1
 
 
+@pytest.mark.nightly  # daily: test_export_einsums.py
 def test_a_product_on_sequences_is_exported_in_8_bits(tmp_path):
     """With as many tokens as columns or more, the CPU plugin failed, or scaled the tokens instead of the columns."""
     draw = np.random.default_rng(0)
@@ -318,8 +319,16 @@ def test_contradicting_arguments_raise_before_any_work(digits_model, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("second", ["sigmoid", "product", "output"])
-@pytest.mark.parametrize("depthwise", [False, True])
+@pytest.mark.parametrize(
+    ("second", "depthwise"),
+    [
+        *(("sigmoid", True), ("product", False), ("output", False)),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in (("sigmoid", False), ("product", True), ("output", True))
+        ),
+    ],
+)
 def test_a_convolution_that_several_read_has_its_scales_for_all(second, depthwise, tmp_path):
     """Without a bias, OpenVINO 2026.4 moves its scales behind one of them, and another reads values without scales."""
     draw = np.random.default_rng(0)
