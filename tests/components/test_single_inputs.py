@@ -62,7 +62,7 @@ def test_every_component_feeds_the_only_feature_that_fits(folder, tmp_path, capl
 
 def test_a_training_reads_the_feature_that_fits(folder, tmp_path):
     module = write(tmp_path / "m.py", MODULE)
-    train(examples=folder / "examples", module=module, trained=tmp_path / "trained", epochs=30)
+    train(examples=folder / "examples", module=module, trained=tmp_path / "trained", epochs=12)
     with runtimes.load(Model(tmp_path / "trained")) as model:
         (name,) = model.inputs
         with np.load(folder / "rows.npz") as rows:
