@@ -261,7 +261,6 @@ def test_products_with_matrices_of_a_batch_keep_their_rows():
     assert [node.get_type_name() for node in graph.get_ordered_ops()].count("Reshape") == 1
 
 
-@pytest.mark.nightly  # daily: test_export_einsums.py
 def test_a_product_on_sequences_is_exported_in_8_bits(tmp_path):
     """With as many tokens as columns or more, the CPU plugin failed, or scaled the tokens instead of the columns."""
     draw = np.random.default_rng(0)
