@@ -5,10 +5,9 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 OPTIONS = [
@@ -52,20 +51,14 @@ def measure_widths(
 
 
 def measure_pages(
-    pages: Sequence[Path],
-    scripts: dict[str, str],
-    widths: Sequence[int],
-    *,
-    further: Mapping[Path, Sequence[int]] = MappingProxyType({}),
-    dark: bool = False,
+    pages: Sequence[Path], scripts: dict[str, str], widths: Sequence[int], *, dark: bool = False
 ) -> dict[Path, dict[int, dict[str, Any]]]:
-    """Evaluate JavaScript functions in pages at several widths, and in some at ``further`` ones, in one Chromium.
+    """Evaluate JavaScript functions in pages at several widths in one Chromium.
 
     The ``console`` has the messages of the page, and those without the address of one of the pages.
     """
     written = ", ".join(f"{json.dumps(name)}: {script}" for name, script in scripts.items())
-    places = [(page, width) for page in pages for width in (*widths, *further.get(page, ()))]
-    frames = "\n".join(IFRAME.format(page=page.as_uri(), width=width) for page, width in places)
+    frames = "\n".join(IFRAME.format(page=page.as_uri(), width=width) for page in pages for width in widths)
     with tempfile.TemporaryDirectory() as folder:
         holder = Path(folder, "frames.html")
         holder.write_text(FRAME.format(frames=frames, scripts=written), encoding="utf-8")
@@ -75,10 +68,10 @@ def measure_pages(
     values = iter(json.loads(unescape(match[1])))
     lines = _console(done)
     foreign = [line for line in lines if not any(page.as_uri() in line for page in pages)]
-    results: dict[Path, dict[int, dict[str, Any]]] = {page: {} for page in pages}
-    for page, width in places:
+    results = {}
+    for page in pages:
         messages = foreign + [line for line in lines if page.as_uri() in line]
-        results[page][width] = next(values) | {"console": messages}
+        results[page] = {width: next(values) | {"console": messages} for width in widths}
     return results
 
 

@@ -147,13 +147,9 @@ def pages(page, crowd, folder) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def inspect(pages) -> Callable[..., dict[str, Any]]:
-    """Return a function that returns the results of all scripts in a page on a phone or a screen.
-
-    The longest page has all `WIDTHS`, and a dark one.
-    """
-    others = [width for width in WIDTHS if width not in (390, 1200)]
-    light = measure_pages(list(pages.values()), SCRIPTS, (390, 1200), further={pages["crowd"]: others})
-    dark = measure_pages([pages["crowd"]], SCRIPTS, [1200], dark=True)
+    """Return a function that returns the results of all scripts in a page at a width of `WIDTHS`."""
+    light = measure_pages(list(pages.values()), SCRIPTS, WIDTHS)
+    dark = measure_pages([pages["crowd"]], SCRIPTS, WIDTHS, dark=True)
     return lambda page, width=1200, is_dark=False: (dark if is_dark else light)[page][width]
 
 
