@@ -112,8 +112,8 @@ def test_a_few_dates_of_another_notation_do_not_end_the_inspection(tmp_path):
         ("%Y-%m-%d", (0, 4), None),
         ("%Y-%m-%dT%H:%M:%SZ", (0, 4), (11, 13)),
         ("%d.%m.%Y", (6, 10), None),
-        ("%m/%d/%Y %H:%M", (6, 10), (11, 13)),
-        ("%d/%m/%Y", (6, 10), None),
+        pytest.param("%m/%d/%Y %H:%M", (6, 10), (11, 13), marks=pytest.mark.nightly),
+        pytest.param("%d/%m/%Y", (6, 10), None, marks=pytest.mark.nightly),
     ],
 )
 def test_parts_of_dates_are_numbers_in_the_model(tmp_path, form, year, hour):
@@ -354,7 +354,7 @@ def house_prices(tmp_path_factory) -> Path:
     find("prepare_examples")(data=folder / "h.csv", examples=folder / "examples", **prepared)
     module = folder / "out/model.py"
     find("train")(
-        examples=folder / "examples", module=module, label="sale price", epochs=40, trained=folder / "trained"
+        examples=folder / "examples", module=module, label="sale price", epochs=25, trained=folder / "trained"
     )
     return folder
 

@@ -98,7 +98,12 @@ def test_a_path_that_the_file_system_refuses_is_an_error_in_three_parts(data, tm
 
 
 @pytest.mark.parametrize(
-    "words", [["describe", "train", "--json"], ["list"], ["plan", "retrain", "--engine", "process"]]
+    "words",
+    [
+        ["list"],
+        ["plan", "retrain", "--engine", "process"],
+        pytest.param(["describe", "train", "--json"], marks=pytest.mark.nightly),
+    ],
 )
 def test_a_closed_pipe_ends_the_command_silently(words, tmp_path):
     (tmp_path / "model.py").write_text("def build_model(): ...\n")

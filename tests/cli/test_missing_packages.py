@@ -65,7 +65,7 @@ def test_each_imported_package_is_in_an_extra_or_always_installed():
     ("missing", "extra", "words"),
     [
         ("kfp", "kfp", ["compile", "retrain", "-o", "out.yaml"]),
-        ("kfp", "kfp", ["compile", "evaluate", "-o", "out.yaml"]),
+        pytest.param("kfp", "kfp", ["compile", "evaluate", "-o", "out.yaml"], marks=pytest.mark.nightly),
         ("kfp", "kfp", ["submit", "mine.py", "--endpoint", "http://localhost:1", "--set", "data=s3://a/b"]),
         ("urllib3", "kfp", ["schedule", "--list", "--endpoint", "http://localhost:1"]),
         ("croniter", "kfp", ["schedule", "mine.py", "--cron", "0 0 3 * * 1", "--endpoint", "http://localhost:1"]),

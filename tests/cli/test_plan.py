@@ -34,6 +34,10 @@ def counting(steps: Steps, data: Input[Files], *, limit: Inherited = 9, start: I
 # Plans do not distinguish the runners of TFX; test_run_engines.py has the reuse of each engine every day.
 NIGHTLY = [pytest.param(engine, marks=pytest.mark.nightly) for engine in ("process", "beam")]
 EVERY = pytest.mark.parametrize("engine", ["local", *NIGHTLY])
+# The reasons are found by the same code in the records of either.
+RECORDED = pytest.mark.parametrize(
+    "engine", ["process", *(pytest.param(engine, marks=pytest.mark.nightly) for engine in ("local", "beam"))]
+)
 
 
 @pytest.fixture
@@ -101,7 +105,7 @@ def test_the_outputs_that_are_reused_are_known(engine, folder):
     assert steps["note"].outputs == {}
 
 
-@EVERY
+@RECORDED
 def test_each_reason_names_what_changed(engine, folder, capsys, monkeypatch):
     run(engine=engine)
 
@@ -131,7 +135,7 @@ def test_each_reason_names_what_changed(engine, folder, capsys, monkeypatch):
     assert reasons()["count"] == ["variable XLA_FLAGS changed: none -> fast"]
 
 
-@EVERY
+@RECORDED
 def test_a_step_is_compared_with_the_execution_that_differs_least_and_not_with_the_newest(engine, folder, capsys):
     run("limit=5", engine=engine)
     (folder / "data.txt").write_text("one\ntwo\n")
@@ -208,7 +212,7 @@ def test_a_plan_for_tfx_writes_nothing_and_has_the_times_of_executions(folder, c
     assert 0 < planned["seconds"] < 60
 
 
-@pytest.mark.parametrize("damage", ["removed", "changed", "failed"])
+@pytest.mark.parametrize("damage", [pytest.param("removed", marks=pytest.mark.nightly), "changed", "failed"])
 def test_a_result_that_tfx_must_not_reuse_has_its_reason(damage, folder, capsys, digits_lite):
     Path("making.py").write_text(
         "from tests.toys import attempt, copy_model\nfrom tfopt import Input, Steps\n"

@@ -86,7 +86,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a cast within no tolerance", "names of a frozen graph", "a misspelled pass"),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("a misspelled operation", "no pass")),
+    ],
+)
 def test_the_fix_of_refused_parameters_helps(name, tmp_path):
     case = CASES[name]
     model = save(tmp_path / "model")
@@ -329,10 +335,11 @@ def test_seeded_random_operations_are_compared(tmp_path):
     ("spec", "convert", "compute"),
     [
         (tf.SparseTensorSpec([None, 4], tf.float32), tf.sparse.from_dense, tf.sparse.sparse_dense_matmul),
-        (
+        pytest.param(
             tf.RaggedTensorSpec([None, None], tf.float32),
             lambda x: tf.RaggedTensor.from_tensor(x, padding=0.0),
             lambda x, weights: tf.reduce_sum(x, 1, keepdims=True) * weights[:1],
+            marks=pytest.mark.nightly,
         ),
     ],
     ids=["sparse", "ragged"],

@@ -44,7 +44,10 @@ def glitch(tmp_path_factory):
     return model, write_split(examples, {"x": records[:100]})
 
 
-@pytest.mark.parametrize("exporter", [TFLITE, ONNX, pytest.param(OPENVINO, marks=pytest.mark.nightly)], ids=str)
+# The ranges of each format are replaced by the same numbers, and the mix below has those of ONNX each day.
+@pytest.mark.parametrize(
+    "exporter", [TFLITE, *(pytest.param(one, marks=pytest.mark.nightly) for one in (ONNX, OPENVINO))], ids=str
+)
 def test_a_glitch_breaks_the_smallest_and_largest_value_and_no_other_method(exporter, glitch, tmp_path):
     with pytest.raises(ComponentError, match=r"correlation|the same values for every input"):
         exporter.export(*glitch, tmp_path / "min_max", "int8", calibration="min_max", calibration_count=100)

@@ -126,11 +126,11 @@ def test_a_share_is_a_whole_percentage(share, model, tmp_path):  # noqa: F811
 @pytest.mark.parametrize(
     ("action", "resume", "destination"),
     [
-        *[("push", "command", "folder"), ("promote", "command", "folder"), ("promote", "push", "memory")],
+        *[("push", "command", "folder"), ("promote", "push", "memory")],
         *[
             pytest.param(*case, marks=pytest.mark.nightly)
             for case in (
-                ("promote", "command", "memory"),
+                *[("promote", "command", "folder"), ("promote", "command", "memory")],
                 *[("push", "command", "memory"), ("withdraw", "command", "folder"), ("withdraw", "command", "memory")],
                 *[("promote", "push", "folder"), ("promote", "command", "bucket"), ("promote", "push", "bucket")],
             )

@@ -69,7 +69,7 @@ def test_brighter_images_need_other_ranges(check, digits):
     assert any("8-bit range" in reason for reason in report.reasons) and "parent's" in report.reasons[-1]
 
 
-@pytest.mark.parametrize("format", ["onnx", "openvino", "quantized"])
+@pytest.mark.parametrize("format", ["onnx", pytest.param("openvino", marks=pytest.mark.nightly), "quantized"])
 def test_without_the_parent_saturation_decides(format, check, digits):
     exporter = {"onnx": ONNX, "openvino": OPENVINO}.get(format)
     report = check(2 * digits[0][:EVAL], exporter, has_parent=False)

@@ -113,7 +113,7 @@ def test_a_projection_steps_along_the_mean_of_the_gradients():
     np.testing.assert_allclose(stepped, [[0.8, 0.8, -4.0], [0.0, -4.0, 0.0]])
 
 
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=pytest.mark.nightly)])
 def test_nested_models_with_several_inputs_and_outputs_are_clustered(library, tmp_path):
     import importlib
 

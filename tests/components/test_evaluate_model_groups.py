@@ -83,7 +83,7 @@ def loaded_together(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("stored_batches", "workers"), [pytest.param(1, 1, marks=pytest.mark.nightly), (2, 3), (100, 1)]
+    ("stored_batches", "workers"), [(2, 3), *(pytest.param(count, 1, marks=pytest.mark.nightly) for count in (1, 100))]
 )
 def test_groups_give_the_same_report(inputs, together, loaded_together, tmp_path, monkeypatch, stored_batches, workers):
     make_plan = beam_pipeline.make_plan

@@ -89,7 +89,7 @@ def test_models_made_from_a_model_have_its_records_and_those_of_their_fine_tunin
     assert more.startswith("20 of 40") and "that pruned 50% learned from" in more
 
 
-@pytest.mark.parametrize("role", ["start", "teacher", "destination"])
+@pytest.mark.parametrize("role", ["start", "teacher", pytest.param("destination", marks=pytest.mark.nightly)])
 def test_a_training_with_another_model_learns_from_its_records(role, learned, tmp_path):
     module, model = learned
     second = examples(tmp_path / "second", train=slice(100, 140), eval=slice(140, 160))

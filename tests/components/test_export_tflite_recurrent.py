@@ -30,7 +30,7 @@ LAYERS = {
 }
 
 UNMASKED = {"tf_keras distributed LSTM", "keras convolutional LSTM"}  # behind a Reshape
-DAILY = {"tf_keras GRU by parts", "keras LSTM"}
+DAILY = {"keras LSTM"}
 
 
 def save(folder, kind, steps=6):
@@ -82,6 +82,7 @@ def test_an_optimized_model_whose_loops_have_fewer_arguments_is_converted(exampl
     assert exported.card.facts["batch_size"] == 1
 
 
+@pytest.mark.nightly  # daily: test_evaluate.py has a fixed batch size
 def test_such_a_file_is_evaluated_record_by_record(examples, tmp_path):
     model = save(tmp_path, "keras LSTM")
     exported = export_tflite(model, tmp_path / "lite", examples, precision="dynamic")["exported"]

@@ -37,9 +37,11 @@ PRECISIONS = [
     (TFLITE, "int8", {}, 0.25, 0.97, 8_000),
     (TFLITE, "int8", {"integer_io": True}, 0.25, 0.97, 8_000),
     (TFLITE, "int16x8", {}, 0.1, 0.98, 8_500),
-    (TFLITE, "int16x8", {"integer_io": True}, 0.1, 0.98, 8_500),
+    pytest.param(*(TFLITE, "int16x8", {"integer_io": True}, 0.1, 0.98, 8_500), marks=pytest.mark.nightly),  # as int8
     (ONNX, "float32", {}, 1e-5, 1.0, 14_000),
-    (ONNX, "float32", {"opset": 13}, 1e-5, 1.0, 14_000),
+    pytest.param(  # test_export_onnx.py has the opset
+        *(ONNX, "float32", {"opset": 13}, 1e-5, 1.0, 14_000), marks=pytest.mark.nightly
+    ),
     (ONNX, "float16", {}, 1e-2, 0.99, 10_500),
     (ONNX, "dynamic", {}, 0.1, 0.98, 10_000),
     (ONNX, "int8", {}, 0.25, 0.97, 20_000),
@@ -85,7 +87,7 @@ def test_every_precision_matches_its_parent(
 @pytest.mark.parametrize(
     ("precision", "integer_io"),
     [(precision, False) for precision in ("float32", "float16", "dynamic", "int8", "int16x8")]
-    + [("int8", True), ("int16x8", True)],
+    + [("int8", True), pytest.param("int16x8", True, marks=pytest.mark.nightly)],
 )
 def test_inputs_outputs_and_ops_of_tflite_are_integers_if_requested(exported_digits, precision, integer_io):
     _, facts = exported_digits(TFLITE, precision, **({"integer_io": True} if integer_io else {}))
@@ -274,7 +276,7 @@ def test_a_scalar_input_is_read_from_examples(exporter, tmp_path):
     assert verified["outputs"]["y"]["output_range"] == pytest.approx(3 * np.ptp(numbers))
 
 
-@EACH
+@EACH_CALIBRATED
 def test_a_fixed_batch_size_is_preserved(exporter, digits_examples, tmp_path):
     kernel = tf.constant(np.random.default_rng(0).normal(size=(64, 10)), tf.float32)
     model = saved(tmp_path / "model", lambda image: {"digit": image @ kernel}, image=([4, 64], tf.float32))
@@ -285,7 +287,14 @@ def test_a_fixed_batch_size_is_preserved(exporter, digits_examples, tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "exporter"),
-    [("keras 3 file", exporter) for exporter in EXPORTERS] + [("keras 2 h5", TFLITE), ("keras 2 file", ONNX)],
+    [
+        ("keras 3 file", TFLITE),
+        ("keras 2 file", ONNX),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in (("keras 3 file", ONNX), ("keras 3 file", OPENVINO), ("keras 2 h5", TFLITE))
+        ),
+    ],
     ids=str,
 )
 def test_bare_keras_files_are_exported(exporter, kind, digits_model, tmp_path):

@@ -191,7 +191,7 @@ def test_initialization_of_lookup_tables_is_not_counted(tmp_path):
     assert report["backbones"]["reason"] == "the model does not have exactly one input and one output"
 
 
-@pytest.mark.parametrize("suffix", ["keras", "hdf5"])
+@pytest.mark.parametrize("suffix", ["keras", pytest.param("hdf5", marks=pytest.mark.nightly)])
 def test_keras_file_gives_the_same_counts(mixed, suffix, tmp_path):
     keras_file = mixed["folder"] / "model" / "Format-Keras" / "model.keras"
     if suffix == "hdf5":

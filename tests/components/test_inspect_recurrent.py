@@ -24,10 +24,10 @@ def inspected(keras, layer, folder, steps=STEPS):
 @pytest.mark.parametrize(
     ("kind", "library"),
     [
-        *(("LSTM", "tf_keras"), ("GRU", "keras"), ("SimpleRNN", "keras")),
+        *(("GRU", "keras"), ("SimpleRNN", "keras")),
         *(
             pytest.param(*case, marks=pytest.mark.nightly)
-            for case in (("LSTM", "keras"), ("GRU", "tf_keras"), ("SimpleRNN", "tf_keras"))
+            for case in (("LSTM", "keras"), *((kind, "tf_keras") for kind in GATES))
         ),
     ],
 )
@@ -84,10 +84,9 @@ def test_a_layer_that_is_distributed_over_time_is_counted_for_each_step(tmp_path
     keras = pytest.importorskip("tf_keras")
     layers = keras.layers
     distributed = layers.TimeDistributed(layers.LSTM(UNITS))  # with a batch size of 4 times the model's
-    flops = inspected(keras, lambda x: layers.GRU(UNITS)(distributed(layers.Reshape((4, 3, WIDTH))(x))), tmp_path)[
-        "flops"
-    ]
-    inner, outer = 4 * 3 * 2 * (WIDTH + UNITS) * 4 * UNITS, 4 * 2 * (UNITS + UNITS) * 3 * UNITS
+    outside = layers.SimpleRNN(UNITS)
+    flops = inspected(keras, lambda x: outside(distributed(layers.Reshape((4, 3, WIDTH))(x))), tmp_path)["flops"]
+    inner, outer = 4 * 3 * 2 * (WIDTH + UNITS) * 4 * UNITS, 4 * 2 * (UNITS + UNITS) * UNITS
     assert flops["by_op"]["MatMul"] == inner + outer + 2 * UNITS * OUTPUTS
     assert flops["not_counted"] == {}
 
@@ -158,13 +157,10 @@ BOTH_FORMS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "library", "form"),
-    [
-        pytest.param(*case, marks=() if case == ("lstm", "keras", "keras") else pytest.mark.nightly)
-        for case in BOTH_FORMS
-    ],
-)
+# Daily, an advised command runs in test_inspect_model_advice.py, and test_export_tflite_recurrent.py and
+# test_recurrent_models.py convert such layers.
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "library", "form"), BOTH_FORMS)
 def test_each_advised_command_runs_on_recurrent_models(name, library, form, tmp_path, monkeypatch):
     """The advised files are made, and channels are advised to be removed only where some can be."""
     from tfopt.components.prepare_examples.component import prepare_examples

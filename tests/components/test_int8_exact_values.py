@@ -130,7 +130,7 @@ def test_a_one_hot_behind_a_layer_stays_in_float_too(tmp_path):
     [
         pytest.param(
             *(exporter, make, reason),
-            marks=[pytest.mark.nightly] if exporter is OPENVINO and make not in (code_model, normalized_model) else [],
+            marks=[pytest.mark.nightly] if exporter is OPENVINO and make is not code_model else [],
         )
         for make, reason in (
             *((code_model, "exact"), (shared_model, "exact"), (sentinel_model, "exact"), (one_hot_model, "exact")),
@@ -270,7 +270,11 @@ def test_small_probabilities_are_no_multiples_of_a_256th_in_litert(recipe, tmp_p
 
 @pytest.mark.parametrize(
     ("make", "reason"),
-    [(code_model, "exact"), (sentinel_model, "exact"), (one_hot_model, "exact"), (folded_model, "scaling")],
+    [
+        (code_model, "exact"),
+        (folded_model, "scaling"),
+        *(pytest.param(make, "exact", marks=pytest.mark.nightly) for make in (sentinel_model, one_hot_model)),
+    ],
 )
 def test_int16x8_keeps_them_in_float_as_well(make, reason, tmp_path):
     rows, serve = make()

@@ -34,7 +34,7 @@ def model(tmp_path_factory):
     return KerasModel(file)
 
 
-@with_daily(export_tflite, fold_batch_norm)
+@with_daily(fold_batch_norm)
 def test_nothing_is_proven_by_outputs_without_values(component, model, tmp_path):
     with pytest.raises(ComponentError) as error:
         component(model, tmp_path / "out")
@@ -42,7 +42,7 @@ def test_nothing_is_proven_by_outputs_without_values(component, model, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-@with_daily(export_onnx, optimize_graph)
+@with_daily(optimize_graph)
 def test_examples_have_the_sizes(component, model, tmp_path):
     columns = {"steps": np.random.default_rng(0).normal(size=(6, 110 * 4)), "label": np.zeros(6, np.int64)}
     for split in ("train", "eval"):

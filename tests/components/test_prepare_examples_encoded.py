@@ -30,8 +30,13 @@ def encoded(form, channels, count=COUNT, size=(20, 24)):
     return np.array(files, object), classes
 
 
-@pytest.mark.parametrize("form", ["JPEG", "PNG"])
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(
+    ("channels", "form"),
+    [
+        *((1, "PNG"), (3, "JPEG")),
+        *(pytest.param(*case, marks=pytest.mark.nightly) for case in ((1, "JPEG"), (3, "PNG"))),
+    ],
+)
 def test_encoded_images_are_decoded_and_resized(form, channels, tmp_path):
     files, classes = encoded(form, channels)
     heights = np.full(COUNT, 20)

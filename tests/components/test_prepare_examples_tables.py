@@ -168,7 +168,7 @@ def test_lists_are_packed_and_their_sizes_are_checked(kind, tmp_path):
     assert (report["dropped"], report["features"]["x"]["shape"]) == (1, [3])
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", pytest.param("jsonl", marks=pytest.mark.nightly), "parquet"])
 def test_declared_columns_have_the_declared_type(kind, tmp_path):
     table = [{"a": n, "b": float(n), "code": f"0{n}", "label": str(n % 3)} for n in range(40)]
     columns = ["a:float32", "b:int64", "code:string", "label:string"]
@@ -183,7 +183,7 @@ def test_declared_columns_have_the_declared_type(kind, tmp_path):
         assert row["code"] == [f"0{row['b'][0]}".encode()] and row["label"] == [row["b"][0] % 3]
 
 
-@pytest.mark.parametrize("kind", ["tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["tsv", pytest.param("jsonl", marks=pytest.mark.nightly), "parquet"])
 def test_values_that_do_not_fit_a_declared_column_are_refused_with_file_and_row(kind, tmp_path):
     table = [{"x": 1.5 if n == 4 else float(n), "label": n % 2} for n in range(40)]
     write(tmp_path / "two words" / f"a.{kind}", table)
@@ -206,7 +206,9 @@ def test_a_label_of_digits_and_words_is_declared_as_string(tmp_path):
     assert run(file, tmp_path / "out", columns=["label:string"])["classes"] == ["0", "7", "x"]
 
 
-@pytest.mark.parametrize("kind", ["csv", pytest.param("jsonl", marks=pytest.mark.nightly), "parquet"])
+@pytest.mark.parametrize(
+    "kind", ["csv", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("jsonl", "parquet"))]
+)
 def test_contradictions_of_declared_columns_are_refused(kind, tmp_path):
     file = write(tmp_path / f"a.{kind}", [{"age": n, "name": f"n{n}", "label": n % 2} for n in range(30)])
     error = refusal(file, tmp_path / "no", columns=["agee:int64"])
@@ -295,7 +297,7 @@ def test_policies_and_columns_are_refused_for_other_formats(tmp_path):
         assert error.fix == f"leave {next(iter(parameters))} out"
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", pytest.param("jsonl", marks=pytest.mark.nightly), "parquet"])
 def test_nan_and_values_beyond_float32_make_a_row_unusable(kind, tmp_path):
     table = [{"x": n / 2, "label": n % 2} for n in range(30)]
     table[3]["x"], table[7]["x"], table[11]["x"] = float("nan"), float("inf"), 1e300

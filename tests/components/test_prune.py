@@ -180,7 +180,7 @@ def test_without_a_module_the_model_card_has_the_differences(digits_model, digit
     assert not (out.path / "history.json").exists()
 
 
-@pytest.mark.parametrize("library", [pytest.param("keras", marks=pytest.mark.nightly), "tf_keras"])
+@pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=pytest.mark.nightly)])
 def test_two_inputs_and_two_outputs_named_in_the_loss(tmp_path, library):
     """Check that the toolkit's wrappers do not change the names of the outputs."""
     text = TWO_BY_TWO.replace("INPUTS", "{'mean': mean, 'image': image}").replace(

@@ -22,7 +22,7 @@ from tfopt.components.prune.parameters import PruningSettings
 
 # Programs are small, and each further try of a failing one builds three models: examples are not shrunk.
 FEW = settings(
-    max_examples=6,
+    max_examples=4,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],
 )
@@ -37,7 +37,7 @@ def test_dead_channels_are_removed_without_a_difference(program, seed):
 
 
 @given(programs, st.integers(0, 100))
-@settings(FEW, max_examples=2)
+@settings(FEW, max_examples=1)
 def test_dead_channels_are_removed_without_a_difference_with_keras_2(program, seed):
     check("tf_keras", program, seed)
 

@@ -298,7 +298,9 @@ def test_the_fallback_is_registered_with_the_metrics_of_the_baseline(tmp_path):
     assert pushed_metrics(decision, selected) == (decided.metrics, decided.baseline_metrics)
 
 
-@pytest.mark.parametrize("name", ["retrain", "optimize", "tune", "shrink"])
+@pytest.mark.parametrize(
+    "name", ["optimize", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("retrain", "tune", "shrink"))]
+)
 def test_a_compiled_pipeline_takes_the_targets_and_the_name(name, tmp_path):
     compile_pipeline(load(name), tmp_path / "pipeline.yaml")
     specification = next(yaml.safe_load_all((tmp_path / "pipeline.yaml").read_text()))

@@ -24,6 +24,12 @@ from tfopt.model_store import run_history, warm_start
 from tfopt.storage import remote_files
 
 
+@pytest.fixture(params=["memory", pytest.param("bucket", marks=pytest.mark.nightly)])
+def store(request, tmp_path) -> str:
+    """Return the address of a store: in this process, where what is tested does not depend on the server."""
+    return f"memory:/{tmp_path}" if request.param == "memory" else request.getfixturevalue("bucket")
+
+
 def read_json(address: str) -> dict:
     return json.loads(remote_files.read_file(address) or b"{}")
 
@@ -54,21 +60,21 @@ def test_each_push_copies_the_version_and_writes_its_pointer_last(model, bucket,
     assert order == ["versions/2.claim", *files, *described, "versions/2.json"]
 
 
-def test_the_newest_model_is_not_pushed_again_and_old_versions_are_removed(model, bucket):  # noqa: F811
-    push(model, f"{bucket}/served")
-    again = push(model, f"{bucket}/served").read()
+def test_the_newest_model_is_not_pushed_again_and_old_versions_are_removed(model, store):  # noqa: F811
+    push(model, f"{store}/served")
+    again = push(model, f"{store}/served").read()
     assert (again["version"], again["reason"]) == (1, "the newest version is this very model already")
     for text in ("two", "three"):
-        push(changed(model, text), f"{bucket}/served", keep=2)
-    assert StoreVersions(f"{bucket}/served", "tf_serving").numbers() == [2, 3]
-    assert not [name for name in names(bucket) if name.startswith("1/")]
-    assert push(changed(model, "four"), f"{bucket}/served").read()["version"] == 4
+        push(changed(model, text), f"{store}/served", keep=2)
+    assert StoreVersions(f"{store}/served", "tf_serving").numbers() == [2, 3]
+    assert not [name for name in names(store) if name.startswith("1/")]
+    assert push(changed(model, "four"), f"{store}/served").read()["version"] == 4
 
 
-def test_numbers_of_files_without_a_pointer_are_skipped(model, bucket):  # noqa: F811
-    remote_files.write_file(f"{bucket}/served/000007/saved_model.pb", b"copied by hand")
-    remote_files.write_file(f"{bucket}/served/12-old/saved_model.pb", b"no number")
-    assert push(model, f"{bucket}/served").read()["version"] == 8
+def test_numbers_of_files_without_a_pointer_are_skipped(model, store):  # noqa: F811
+    remote_files.write_file(f"{store}/served/000007/saved_model.pb", b"copied by hand")
+    remote_files.write_file(f"{store}/served/12-old/saved_model.pb", b"no number")
+    assert push(model, f"{store}/served").read()["version"] == 8
 
 
 def test_concurrent_pushes_get_different_numbers(model, bucket):  # noqa: F811
@@ -85,8 +91,8 @@ def test_concurrent_pushes_get_different_numbers(model, bucket):  # noqa: F811
         assert content == (pushed.path / "Format-Serving" / "tflite").read_bytes()
 
 
-def test_a_push_that_fails_before_its_pointer_leaves_no_version(model, bucket, tmp_path, monkeypatch):  # noqa: F811
-    push(model, f"{bucket}/served")
+def test_a_push_that_fails_before_its_pointer_leaves_no_version(model, store, tmp_path, monkeypatch):  # noqa: F811
+    push(model, f"{store}/served")
     stage = shutil.copytree(model, tmp_path / "stage")
 
     def fail(*_: object) -> None:
@@ -94,32 +100,32 @@ def test_a_push_that_fails_before_its_pointer_leaves_no_version(model, bucket, t
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(remote_files, "write_file", fail)
-        versions = StoreVersions(f"{bucket}/served", "tf_serving")
+        versions = StoreVersions(f"{store}/served", "tf_serving")
         versions._add(stage, "digest", lambda: None, versions)
-    assert StoreVersions(f"{bucket}/served", "tf_serving").numbers() == [1]
+    assert StoreVersions(f"{store}/served", "tf_serving").numbers() == [1]
     suffixes = ("claim", "json", "provenance.json", "pushed.json", "sha256")
     version = ["1/model.tflite", *(f"versions/1.{suffix}" for suffix in suffixes)]
-    assert names(bucket) == [*version, "versions/2.claim"]
-    assert push(changed(model, "new"), f"{bucket}/served").read()["version"] == 3
+    assert names(store) == [*version, "versions/2.claim"]
+    assert push(changed(model, "new"), f"{store}/served").read()["version"] == 3
 
 
-def test_the_files_of_a_killed_push_are_removed_after_a_day(model, bucket):  # noqa: F811
+def test_the_files_of_a_killed_push_are_removed_after_a_day(model, store):  # noqa: F811
     for number, time in ((1, "2020-01-01T00:00:00+00:00"), (2, "2999-01-01T00:00:00+00:00")):
-        remote_files.write_file(f"{bucket}/served/{number}/model.tflite", b"half")
-        remote_files.write_file(f"{bucket}/served/versions/{number}.claim", json.dumps({"time": time}).encode())
-    push(model, f"{bucket}/served")
-    assert [name for name in names(bucket) if not name.startswith("versions/")] == ["2/model.tflite", "3/model.tflite"]
-    assert StoreVersions(f"{bucket}/served", "tf_serving").numbers() == [3]
+        remote_files.write_file(f"{store}/served/{number}/model.tflite", b"half")
+        remote_files.write_file(f"{store}/served/versions/{number}.claim", json.dumps({"time": time}).encode())
+    push(model, f"{store}/served")
+    assert [name for name in names(store) if not name.startswith("versions/")] == ["2/model.tflite", "3/model.tflite"]
+    assert StoreVersions(f"{store}/served", "tf_serving").numbers() == [3]
 
 
-def test_the_files_of_a_push_that_was_killed_on_this_machine_are_removed_at_once(model, bucket):  # noqa: F811
+def test_the_files_of_a_push_that_was_killed_on_this_machine_are_removed_at_once(model, store):  # noqa: F811
     for number, process in ((1, 4_194_305), (2, os.getpid())):  # the first ID is larger than any of Linux
         owner = f".partial-{socket.gethostname()}-{process}-abc"
         claim = {"time": "2999-01-01T00:00:00+00:00", "owner": owner}
-        remote_files.write_file(f"{bucket}/served/{number}/model.tflite", b"half")
-        remote_files.write_file(f"{bucket}/served/versions/{number}.claim", json.dumps(claim).encode())
-    push(model, f"{bucket}/served")
-    assert [name for name in names(bucket) if not name.startswith("versions/")] == ["2/model.tflite", "3/model.tflite"]
+        remote_files.write_file(f"{store}/served/{number}/model.tflite", b"half")
+        remote_files.write_file(f"{store}/served/versions/{number}.claim", json.dumps(claim).encode())
+    push(model, f"{store}/served")
+    assert [name for name in names(store) if not name.startswith("versions/")] == ["2/model.tflite", "3/model.tflite"]
 
 
 def test_a_store_without_conditional_writes_is_refused(model, tmp_path):  # noqa: F811

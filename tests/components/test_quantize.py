@@ -177,25 +177,30 @@ def is_dense(layer) -> bool:
     return type(inner).__name__ in ("Conv2D", "Dense")
 
 
-@pytest.fixture(scope="module")
-def plain_dense(folder, digits_examples) -> KerasModel:
-    """Dense layers, quantized without keeping zeros; a second round follows, because they miss their goal."""
+def quantize_dense(folder: Path, digits_examples: Path, name: str, **more: object) -> KerasModel:
+    """Quantize dense layers without keeping zeros."""
     image = keras.Input((8, 8, 1), name="image")
     flow = keras.layers.Flatten()(keras.layers.Rescaling(1 / 16)(image))
     flow = keras.layers.Dense(8, "relu", name="hidden")(keras.layers.Dense(16, "tanh", name="first")(flow))
     model = keras.Model(image, keras.layers.Dense(10, activation="softmax", name="digit")(flow))
-    for name in ("hidden", "digit"):
-        kernel = model.get_layer(name).kernel
+    for layer in ("hidden", "digit"):
+        kernel = model.get_layer(layer).kernel
         kernel.assign(coarse(kernel.numpy()))
-    keras_models.save(model, folder / "coarse_dense")
-    options = {"epochs": 1, "keep_zeros": False, "keep_clusters": False, "keep_float": ["first"]}
-    options |= {"recover": 1, "goals": ["accuracy threshold 1.0"]}
-    outputs = quantize(folder / "coarse_dense", digits_examples, folder / "module.py", folder / "plain", **options)
-    return outputs["quantized"]
+    parent = folder / f"coarse {name}"
+    keras_models.save(model, parent)
+    options = {"epochs": 1, "keep_zeros": False, "keep_clusters": False, "keep_float": ["first"], **more}
+    return quantize(parent, digits_examples, folder / "module.py", folder / name, **options)["quantized"]
 
 
-def test_a_model_that_misses_a_goal_has_a_second_round(plain_dense):
-    recovery = plain_dense.card.facts["fine_tuned"]["recovery"]
+@pytest.fixture(scope="module")
+def plain_dense(folder, digits_examples) -> KerasModel:
+    return quantize_dense(folder, digits_examples, "plain")
+
+
+@pytest.mark.nightly  # daily: test_second_round.py
+def test_a_model_that_misses_a_goal_has_a_second_round(folder, digits_examples):
+    recovered = quantize_dense(folder, digits_examples, "recovered", recover=1, goals=["accuracy threshold 1.0"])
+    recovery = recovered.card.facts["fine_tuned"]["recovery"]
     assert recovery["missed"].startswith("accuracy is ")
     assert (recovery["records"], recovery["epochs"], recovery["kept"]) == (140, 1, "second")
     assert recovery["second"]["accuracy"] > recovery["first"]["accuracy"]

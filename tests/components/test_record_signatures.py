@@ -279,7 +279,7 @@ def test_random_inputs_of_benchmark_are_records_or_features(folder, exports, tmp
             assert runtime.run(pickle.loads(file.read_bytes()))["outputs"].shape == (4, 3)
 
 
-@pytest.mark.parametrize("name", ["keras_2", "keras_3", "image"])
+@pytest.mark.parametrize("name", ["keras_2", pytest.param("keras_3", marks=pytest.mark.nightly), "image"])
 def test_fold_batch_norm_keeps_the_string_signature(folder, tmp_path, name):
     find("fold_batch_norm")(model=folder / name, folded=tmp_path / "folded", examples=folder / "examples")
     folded = SavedModel(tmp_path / "folded")
@@ -293,9 +293,9 @@ def test_fold_batch_norm_keeps_the_string_signature(folder, tmp_path, name):
 @pytest.mark.parametrize(
     ("component", "name"),
     [
-        *(("optimize_graph", name) for name in ("keras_2", "text", "estimator")),
-        ("cast_precision", "keras_2"),
+        *(("optimize_graph", name) for name in ("text", "estimator")),
         ("cast_precision", "text"),
+        *(pytest.param(name, "keras_2", marks=pytest.mark.nightly) for name in ("optimize_graph", "cast_precision")),
     ],
 )
 def test_graph_components_take_random_records_and_words_of_the_graph(folder, tmp_path, component, name):
@@ -307,7 +307,7 @@ def test_graph_components_take_random_records_and_words_of_the_graph(folder, tmp
             np.testing.assert_allclose(child.run(batch)[key], expected, atol=0.05)
 
 
-@pytest.mark.parametrize("name", ["default", "image"])
+@pytest.mark.parametrize("name", ["default", pytest.param("image", marks=pytest.mark.nightly)])
 def test_optimize_graph_adds_a_signature_of_features(folder, tmp_path, name):
     import tensorflow as tf
 

@@ -125,11 +125,12 @@ def test_neither_of_two_models_is_the_fastest_and_their_intervals_overlap(tmp_pa
     ("objective", "selected"),
     [
         ("latency", "tflite int8"),
-        ("throughput", "tflite int8"),
-        ("size", "tflite int8"),
-        ("size_gzipped", "tflite int8"),
         ("memory", "tflite int8"),
         ("quality", "better"),
+        *(
+            pytest.param(name, "tflite int8", marks=pytest.mark.nightly)
+            for name in ("throughput", "size", "size_gzipped")
+        ),
     ],
 )
 def test_the_best_model_at_the_objective_is_selected(tmp_path, objective, selected):

@@ -184,7 +184,7 @@ def test_an_unblessed_run_is_recorded_but_not_compared_with(tmp_path):
     assert [record.version for record in read_runs(served, 10)] == [1, 2]
 
 
-@pytest.mark.parametrize("content", ["{", "{}", "[]"])
+@pytest.mark.parametrize("content", ["{", *(pytest.param(one, marks=pytest.mark.nightly) for one in ("{}", "[]"))])
 def test_the_error_for_a_damaged_record_names_the_file(tmp_path, content):
     served = runs(tmp_path, 1)
     (served / "history" / "x.json").write_text(content)

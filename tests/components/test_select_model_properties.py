@@ -47,7 +47,7 @@ def passing(models, proven):
     }
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(ROWS, max_size=5), OBJECTIVES, st.booleans())
 def test_the_choice_meets_all_goals_and_is_significantly_better_or_is_the_baseline(rows, objective, proven):
     models = measured(rows)
@@ -58,7 +58,7 @@ def test_the_choice_meets_all_goals_and_is_significantly_better_or_is_the_baseli
         assert not any(is_significantly_better(model, objective) for model in models[1:] if model.name in passed)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(ROWS, max_size=5), OBJECTIVES, st.randoms())
 def test_the_order_of_the_candidates_does_not_change_the_choice(rows, objective, random):
     models = measured(rows)
@@ -68,7 +68,7 @@ def test_the_order_of_the_candidates_does_not_change_the_choice(rows, objective,
     assert choose(models, passed, objective).name == choose([models[0], *shuffled], passed, objective).name
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(ROWS, max_size=6))
 def test_the_pareto_front_has_the_models_that_no_other_dominates(rows):
     models = measured(rows)

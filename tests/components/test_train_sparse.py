@@ -183,6 +183,7 @@ def test_a_model_with_sparse_inputs_is_pruned_and_fine_tuned(tmp_path, trained, 
         assert served.inputs["tokens"] == TensorSpec("int64", (None, None))
 
 
+@pytest.mark.nightly  # daily with dense ones: test_profile_training_graph_scan.py
 def test_loops_are_found_in_a_model_with_sparse_inputs(tmp_path, examples):
     looped = "layers.Lambda(lambda rows: tf.map_fn(lambda row: 2.0 * row, rows), output_shape=(4,))"
     text = (

@@ -134,9 +134,11 @@ class PlannedTrials:
     """A model builder and measurer for which speedup and lost accuracy of every recipe are set beforehand."""
 
     def __init__(self, folder: Path, goals: list[str], figures, *, broken=()) -> None:
-        self.folder, self.model, self.figures, self.broken = folder, Model(folder), figures, broken
+        parent = folder / "parent"
+        parent.mkdir()
+        (parent / "saved_model.pb").write_text("graph")
+        self.folder, self.model, self.figures, self.broken = folder, Model(parent), figures, broken
         self.goals = read_goals(goals)
-        (folder / "saved_model.pb").write_text("graph")
 
     def build(self, recipe: Recipe) -> Model:
         if recipe.format in self.broken:

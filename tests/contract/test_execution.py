@@ -37,30 +37,18 @@ from tfopt.dag.outcome import Outcome
 from tfopt.run import main
 
 NIGHTLY = ("tune_recipe", "profile_training", "compare_backbones")  # a search or a measurement takes minutes
-# TFX and KFP run all components by the same code: most components run on one of them each day, and on both at night.
-THROUGH_TFX = (
-    "train",
-    "prune",
-    "validate_serving",
-    "export_tflite",
-    "export_openvino",
-    "check_drift",
-    "fold_batch_norm",
-    "quantize_graph",
-    "measure_sensitivities",
+# TFX and KFP run all components by the same code: each day, those with other kinds of inputs and outputs run on one of
+# them. Those that make a model from a model and examples run on both at night, except for one each.
+THROUGH_TFX = ("train", "validate_serving", "export_tflite", "check_drift", "measure_sensitivities")
+THROUGH_KFP = ("cluster", "benchmark", "evaluate", "export_stablehlo", "replay")
+AT_NIGHT = (
+    *("prune", "quantize", "export_openvino", "export_onnx", "fold_batch_norm", "equalize_ranges"),
+    *("quantize_graph", "optimize_graph", "compile_xla", "cast_precision"),
 )
-THROUGH_KFP = (
-    "quantize",
-    "cluster",
-    "compile_xla",
-    "benchmark",
-    "evaluate",
-    "optimize_graph",
-    "export_onnx",
-    "export_stablehlo",
-    "cast_precision",
-    "equalize_ranges",
-    "replay",
+# These read the SavedModel of a Keras 2 model, which has the operations of one of Keras 3.
+READ_GRAPHS = (
+    *("export_stablehlo", "export_onnx", "export_openvino", "compile_xla", "quantize_graph", "optimize_graph"),
+    *("cast_precision", "measure_sensitivities", "validate_serving", "replay", "check_drift"),
 )
 
 
@@ -138,7 +126,7 @@ def keras_2(artifacts, tmp_path_factory) -> dict[str, Path]:
 
 
 # test_quantize_models.py trains Keras 2 models with rounding each day.
-@each([name for name in COMPONENTS if takes_keras(name)], nightly=("quantize",))
+@each([name for name in COMPONENTS if takes_keras(name)], nightly=("quantize", *READ_GRAPHS))
 def test_a_keras_2_model_is_taken_where_a_keras_model_is(name: str, keras_2, tmp_path):
     for output, path in run_component(name, keras_2, tmp_path).items():
         check_output(name, output, path)
@@ -202,7 +190,7 @@ def through_tfx(request, artifacts, tmp_path_factory) -> Path:
     return folder
 
 
-@each(COMPONENTS, nightly=THROUGH_KFP)
+@each(COMPONENTS, nightly=(*THROUGH_KFP, *AT_NIGHT))
 def test_the_tfx_executor_does_the_same(name: str, artifacts, through_tfx):
     for output in COMPONENTS[name].outputs:
         _assert_alike(artifacts[f"{name}.{output}"], through_tfx / name / output)
@@ -246,7 +234,7 @@ def through_kfp(request, artifacts, tmp_path_factory) -> Path:
     return folder
 
 
-@each(COMPONENTS, nightly=THROUGH_TFX)
+@each(COMPONENTS, nightly=(*THROUGH_TFX, *AT_NIGHT))
 def test_the_kfp_step_does_the_same(name: str, artifacts, through_kfp):
     component, folder = COMPONENTS[name], through_kfp / name
     pages = _pages(component)

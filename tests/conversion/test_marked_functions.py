@@ -93,6 +93,7 @@ def test_functions_of_a_saved_model_are_inlined_and_folded(nested, tmp_path):
         np.testing.assert_allclose(_outputs(child, x), _outputs(nested, x), atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.nightly  # daily: a convolution that Keras compiles
 def test_functions_of_a_saved_model_are_exported_to_onnx(nested, tmp_path):
     exported = export_onnx(nested, tmp_path / "exported")["exported"]
     _assert_same_onnx(nested, exported.path, DRAW.normal(size=(2, 8, 8, 4)).astype("float32"))

@@ -63,8 +63,8 @@ def test_norms_of_rows_become_plain_operations_with_the_same_outputs(model, inpu
     ("model", "precision"),
     [
         ("keras", "int8"),
-        ("tf_keras", "int16x8"),
         pytest.param("keras", "int16x8", marks=pytest.mark.nightly),
+        pytest.param("tf_keras", "int16x8", marks=pytest.mark.nightly),
         pytest.param("tf_keras", "int8", marks=pytest.mark.nightly),
     ],
     indirect=["model"],

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.components.exporters import EXPORTERS
+from tests.components.exporters import ONNX, OPENVINO, TFLITE
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Model
@@ -18,7 +18,7 @@ from tfopt.saved_models.sign_bits import has_sign_bits, replace_sign_bits
 ROWS = np.float32([[0.0, -0.0, -1.0], [-0.0, 0.0, -1.0], [-1.0, 2.0, 2.0], [np.inf, 1.0, 0.0], [-np.inf, -3.0, -2.0]])
 
 
-@pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
+@pytest.mark.parametrize("exporter", [TFLITE, ONNX, pytest.param(OPENVINO, marks=pytest.mark.nightly)], ids=str)
 def test_the_largest_value_of_keras_is_found_in_every_format(exporter, tmp_path):
     x = keras.Input((3,), name="x")
     keras.Model(x, {"place": keras.ops.argmax(x, -1), "least": keras.ops.argmin(x, -1)}).save(tmp_path / "model.keras")

@@ -134,7 +134,11 @@ def test_arguments_are_read_as_beam_reads_them():
 
 
 @pytest.mark.parametrize(
-    "words", [["prepare_examples", "--data", "rows.csv", "--examples", "out", "--label", "y"], ["run", "retrain"]]
+    "words",
+    [
+        ["prepare_examples", "--data", "rows.csv", "--examples", "out", "--label", "y"],
+        pytest.param(["run", "retrain"], marks=pytest.mark.nightly),
+    ],
 )
 def test_the_command_refuses_before_it_imports_beam(words, tmp_path):
     (tmp_path / "rows.csv").write_text("x,y\n1,2\n")

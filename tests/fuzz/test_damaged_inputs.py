@@ -1,4 +1,4 @@
-"""Test that damaged and hostile inputs are refused in three parts: a sample daily, all of them nightly."""
+"""Test that damaged and hostile inputs are refused in three parts, all of them at night, and which they are."""
 
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from tests.trial_log import run_trials
 from tfopt.processes.subprocess_call import run_in_child
 
 
+@pytest.mark.nightly  # daily: the refusals in the tests of each format
 def test_a_sample_of_2_damaged_inputs_has_no_defect(tmp_path: Path):
     originals = tmp_path / "originals"
     originals.mkdir()

@@ -257,7 +257,7 @@ def check(example) -> None:
     assert run(ORDER, again, Report()) == 0
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_all_laws_together_preserve_the_function_of_random_graphs(example):
     check(example)
@@ -281,7 +281,7 @@ def check_preset(example) -> None:
     assert_same_on_special_values(before, passes.model.graph, outputs, laws={row["pass"] for row in passes.rows})
 
 
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_the_default_preset_preserves_random_graphs_on_special_values(example):
     check_preset(example)

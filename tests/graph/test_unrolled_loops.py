@@ -99,7 +99,7 @@ def test_loops_of_products_become_one_product(loop):
     assert not left["While"] + left["StatelessWhile"] + left["AddN"] + left["TensorListStack"]
 
 
-@pytest.mark.parametrize("count", [200, 400])
+@pytest.mark.parametrize("count", [200, pytest.param(400, marks=pytest.mark.nightly)])
 def test_the_time_grows_with_the_size_of_the_graph(count):
     """Each part of a long sum or stack is visited a bounded number of times."""
     visits = []

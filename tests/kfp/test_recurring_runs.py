@@ -65,11 +65,12 @@ CHANGES = [
 ]
 
 
-def test_a_changed_schedule_replaces_only_the_one_of_its_name(server, capsys):
+@pytest.mark.parametrize("changes", [CHANGES[:3], pytest.param(CHANGES[3:], marks=pytest.mark.nightly)])
+def test_a_changed_schedule_replaces_only_the_one_of_its_name(changes, server, capsys):
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
     assert schedule(server, *RETRAIN, *MONDAYS, "--name", "another") == 0
     before = deepcopy(server.kinds)
-    for change in CHANGES:
+    for change in changes:
         server.kinds = deepcopy(before)
         assert schedule(server, *RETRAIN, *change) == 0
         assert "replaced: retrain" in capsys.readouterr().out, change
@@ -78,7 +79,13 @@ def test_a_changed_schedule_replaces_only_the_one_of_its_name(server, capsys):
         assert len(set(before["recurringruns"]) & set(runs)) == 1, change
 
 
-@pytest.mark.parametrize(("fact", "value"), [("max_concurrency", 5), ("no_catchup", False), ("service_account", "x")])
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [
+        ("max_concurrency", 5),
+        *(pytest.param(*fact, marks=pytest.mark.nightly) for fact in (("no_catchup", False), ("service_account", "x"))),
+    ],
+)
 def test_manual_changes_are_corrected(fact, value, server):
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
     (recurring_run,) = server.kinds["recurringruns"].values()

@@ -128,7 +128,9 @@ def test_an_error_of_the_file_system_without_a_name_has_three_parts(number):
     assert path_error(OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))) is None
 
 
-@pytest.mark.parametrize("closed", ["0", "1", "2", "0 1 2"])
+@pytest.mark.parametrize(
+    "closed", ["0 1 2", *(pytest.param(number, marks=pytest.mark.nightly) for number in ("0", "1", "2"))]
+)
 def test_closed_standard_streams_do_not_matter(closed, dag, tmp_path):
     words = ["tests.toys:count", "--data", str(dag), "--report", str(tmp_path / "out")]
     closing = " ".join(f"{number}>&-" for number in closed.split())

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -51,6 +51,7 @@ def test_fewer_than_two_sizes_have_no_saturation():
     assert find_saturation({}) is None
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.integers(1, 512), arrays(float, FEWEST_ROUNDS, elements=st.floats(1e-3, 1e9)), min_size=2))
 def test_the_bounds_are_ordered_sizes_and_independent_of_units(rates):
     saturation = find_saturation(rates)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.components.test_push_model import changed, push
-from tests.components.train_modules import DIGITS, write
+from tests.components.train_modules import SMALL, write
 from tests.reports import DIGITS as REPORTED
 from tests.reports import make_models
 from tfopt.artifacts import KerasModel
@@ -58,7 +58,7 @@ def test_concurrent_pushes_leave_one_complete_model(trained, tmp_path):
     models = [KerasModel(path) for path in trained]
     (tmp_path / "served").mkdir()
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: store_model(tmp_path / "served", models[number % 2]), range(200)))
+        list(pool.map(lambda number: store_model(tmp_path / "served", models[number % 2]), range(100)))
     assert load_model(tmp_path / "served").digest in {model.digest for model in models}
     assert len(list((tmp_path / "served").iterdir())) == 2  # the model, and the link to it
 
@@ -87,7 +87,7 @@ def test_training_starts_from_the_stored_model_or_from_scratch(model, tmp_path, 
     caplog.set_level(logging.INFO, "tfopt")
     arguments = {
         "examples": digits_examples,
-        "module": write(tmp_path / "m.py", DIGITS),
+        "module": write(tmp_path / "m.py", SMALL),
         "destination": str(tmp_path / "served"),
     }
     first = train(**arguments, trained=tmp_path / "first", epochs=1)["trained"]

@@ -27,7 +27,8 @@ with preloading(is_run=True):
 """
 
 
-@pytest.mark.parametrize("value", [None, "false"])
+# Daily, the user's decision is seen in the program below.
+@pytest.mark.parametrize("value", [None, pytest.param("false", marks=pytest.mark.nightly)])
 def test_every_process_lets_gpu_memory_grow_unless_the_user_decides_otherwise(value):
     variables = {name: text for name, text in os.environ.items() if name != GROWTH} | ({GROWTH: value} if value else {})
     command = [sys.executable, "-c", PROCESSES]
@@ -35,13 +36,21 @@ def test_every_process_lets_gpu_memory_grow_unless_the_user_decides_otherwise(va
     assert printed.split() == [value or "true"] * 3
 
 
-@pytest.mark.parametrize("module", ["tfopt.cli.main", "tfopt.run", "tfopt.processes.preloaded_processes"])
-def test_the_variable_is_set_before_a_program_of_tfopt_imports_tensorflow(module):
+@pytest.mark.parametrize(
+    ("module", "value"),
+    [
+        ("tfopt.cli.main", None),
+        ("tfopt.run", None),
+        ("tfopt.processes.preloaded_processes", None),
+        ("tfopt.processes.preloaded_processes", "false"),
+    ],
+)
+def test_the_variable_is_set_before_a_program_of_tfopt_imports_tensorflow(module, value):
     program = f"import sys, os; import {module}; print(os.environ[{GROWTH!r}], 'tensorflow' in sys.modules)"
-    variables = {name: text for name, text in os.environ.items() if name != GROWTH}
+    variables = {name: text for name, text in os.environ.items() if name != GROWTH} | ({GROWTH: value} if value else {})
     command = [sys.executable, "-c", program]
     printed = subprocess.run(command, env=variables, check=True, capture_output=True, text=True).stdout
-    assert printed.split() == ["true", "False"]
+    assert printed.split() == [value or "true", "False"]
 
 
 def test_the_process_of_a_benchmark_uses_no_device_to_read_examples(tmp_path):

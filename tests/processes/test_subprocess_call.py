@@ -1,6 +1,5 @@
 """Test calls in a child process: results, exceptions and every kind of death."""
 
-import contextlib
 import copyreg
 import os
 import shutil
@@ -20,17 +19,15 @@ from tests.process_tree import has_ended, wait_until
 from tfopt.errors import ComponentError, MachineError
 from tfopt.processes import preloaded_processes
 from tfopt.processes.parent_death import bound_command
-from tfopt.processes.preloaded_processes import preloading
 from tfopt.processes.subprocess_call import calls_in_this_process, run_in_child
 
 
 @pytest.fixture(autouse=True, params=["new process", "fork"], scope="module")
 def _kind_of_child(request):
     """Run every test with children that are new processes, and with forks of a process that has imported TensorFlow."""
-    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-        patch.setattr(preloaded_processes, "_open", None)  # not the servers of the test session
-        if request.param == "fork":
-            stack.enter_context(preloading())
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "new process":
+            patch.setattr(preloaded_processes, "_open", None)  # not the servers of the test session
         yield
 
 

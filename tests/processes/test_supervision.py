@@ -63,7 +63,10 @@ def run(words: list[str], code: str, folder: Path) -> subprocess.CompletedProces
             marks=pytest.mark.nightly,
         ),
         ("ctypes.string_at(0)", "work: the process was killed by SIGSEGV, in <string>, line 1, in <module>"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "work: the process was killed by SIGKILL"),
+        pytest.param(
+            *("os.kill(os.getpid(), signal.SIGKILL)", "work: the process was killed by SIGKILL"),
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_the_death_of_a_step_is_an_error_that_leaves_nothing(code, received, words, tmp_path):
@@ -89,7 +92,10 @@ def test_forks_of_the_program_do_not_report_for_it(words, tmp_path):
     assert "ended with status 0 before" in run(words, code, tmp_path).stderr
 
 
-@pytest.mark.parametrize(("sign", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("sign", "exit_code"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.nightly)],
+)
 def test_a_signal_ends_the_step_and_removes_its_output(sign, exit_code, words, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     code = "print('started', flush=True); time.sleep(60)"

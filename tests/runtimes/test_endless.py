@@ -166,7 +166,7 @@ except ComponentError as error:
 """
 
 
-@pytest.mark.parametrize("name", ["onnx", "tflite", "openvino"])
+@pytest.mark.parametrize("name", ["onnx", "tflite", pytest.param("openvino", marks=pytest.mark.nightly)])
 def test_the_process_ends_after_such_a_call(name, tmp_path):
     command = [sys.executable, "-c", ENDING, str(WRITERS[name](tmp_path))]
     run = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)

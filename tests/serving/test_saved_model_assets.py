@@ -31,7 +31,7 @@ def parent(tmp_path_factory) -> Path:
     return folder / "model"
 
 
-@pytest.mark.parametrize("form", ["keras", "bare"])
+@pytest.mark.parametrize("form", ["keras", pytest.param("bare", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(("component", "parameters"), [
     ("fold_batch_norm", {}), ("optimize_graph", {}), ("cast_precision", {}), ("compile_xla", {"warm_up": False}),
 ])  # fmt: skip
