@@ -10,8 +10,10 @@ from tfopt.conversion.exact_values import FloatPart, Operation, Role, find_float
 RECURRENT = ("LSTMSequence", "LSTMCell", "GRUSequence", "GRUCell", "RNNSequence", "RNNCell")
 LAYERS = {*openvino_graph.LAYERS, *RECURRENT, "TensorIterator", "Loop", "If", "Einsum"}
 LOOKUPS = ("Gather", "GatherND", "GatherElements")  # in stored weights they are layers; their indices are integers
+SHAPES = {"ShapeOf"}
 COMPARISONS = {"Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual", "IsNaN", "IsInf", "Sign"}
 EXACT = COMPARISONS | {"Floor", "Ceiling", "Round", "Mod", "FloorMod", "OneHot", "TopK", "Unique", "NonZero"}
+EXACT |= {"Range", "Sin", "Cos"}
 SCALING = ("Add", "Subtract", "Multiply", "Divide")
 
 
@@ -38,6 +40,8 @@ def _role(node: Any) -> Role:
     kind, ends = node.get_type_name(), node.inputs()
     if kind in LAYERS or (kind in LOOKUPS and _is_constant(_source(ends[0]))):
         return "layer"
+    if kind in SHAPES:
+        return "shape"
     computed = [end for end in ends if not _is_constant(_source(end))]
     reads_floats = any(end.get_element_type().is_real() for end in computed)
     if kind == "Convert":

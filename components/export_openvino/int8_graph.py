@@ -13,6 +13,7 @@ with without_telemetry():
 
 CONVOLUTIONS = ("Convolution", "GroupConvolution")
 NO_BIAS = 1e-30  # OpenVINO would remove zero
+LEAST = float(np.finfo(np.float32).min)
 REDUCTIONS = {
     "ReduceL1": opset13.reduce_l1,
     "ReduceL2": opset13.reduce_l2,
@@ -29,6 +30,7 @@ def prepare(model: Any) -> None:
     replace_einsums(model)
     add_missing_biases(model)
     keep_reduced_axes(model)
+    separate_single_rows(model)
     split_rows_before_products(model)
 
 
@@ -67,6 +69,25 @@ def keep_reduced_axes(model: Any) -> None:
             squeezed.set_friendly_name(node.get_friendly_name())
             squeezed.output(0).set_names(node.output(0).get_names())
             node.output(0).replace(squeezed.output(0))
+
+
+def separate_single_rows(model: Any) -> None:
+    """Put a maximum that changes no value behind products of computed matrices that have a single row, in place.
+
+    Such as those of an attention with one query. The CPU plugin fuses a Multiply by a row, as SmoothQuant adds before
+    the next layer, into an int8 product; if that has one row, it reads other memory in place of the constants.
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "MatMul" or not node.get_output_element_type(0).is_real():
+            continue
+        shape = node.get_output_partial_shape(0)
+        computed = all(end.get_source_output().get_node().get_type_name() != "Constant" for end in node.inputs())
+        if computed and shape.rank.is_static and len(shape) > 2 and shape[len(shape) - 2].get_max_length() == 1:
+            readers = node.output(0).get_target_inputs()
+            same = opset13.maximum(node, opset13.constant(np.float32(LEAST)))
+            for reader in readers:
+                reader.replace_source_output(same.output(0))
+            same.output(0).set_names(node.output(0).get_names())
 
 
 def split_rows_before_products(model: Any) -> None:

@@ -24,9 +24,11 @@ PRODUCTS = {"FULLY_CONNECTED", "BATCH_MATMUL", "CONV_2D", "CONV_3D", "DEPTHWISE_
 RECURRENT = {"LSTM", "RNN", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"}
 LAYERS = PRODUCTS | RECURRENT | {"BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "WHILE", "IF"}
 LOOKUPS = ("GATHER", "GATHER_ND", "EMBEDDING_LOOKUP")  # in stored weights they are layers; their indices are integers
+SHAPES = {"SHAPE", "RANK"}
 COMPARISONS = {"EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "SIGN"}
 ROUNDINGS = {"FLOOR", "CEIL", "ROUND", "FLOOR_DIV", "FLOOR_MOD"}
 EXACT = COMPARISONS | ROUNDINGS | {"ONE_HOT", "ARG_MAX", "ARG_MIN", "TOPK_V2", "UNIQUE", "WHERE"}
+EXACT |= {"RANGE", "SIN", "COS"}
 SCALING = ("ADD", "SUB", "MUL", "DIV")
 FIXED = {"SOFTMAX", "LOGISTIC", "TANH", "L2_NORMALIZATION"}  # LiteRT's 8-bit kernels have a range up to 1 for results
 SELECTIONS = {"SELECT", "SELECT_V2", "MAXIMUM", "MINIMUM", "CONCATENATION"}
@@ -170,6 +172,8 @@ def _role(file: Any, op: Any, kind: str) -> Role:
     floats = [index for index in indices if tensors[index].type in FLOATS]
     if kind in LAYERS or (kind in LOOKUPS and any(_stored(file, index) is not None for index in floats)):
         return "layer"
+    if kind in SHAPES:
+        return "shape"
     reads_floats = any(_stored(file, index) is None for index in floats)
     if kind == "CAST":
         return "exact" if reads_floats and tensors[op.outputs[0]].type not in FLOATS else "plain"

@@ -109,6 +109,29 @@ def test_a_mix_for_latency_meets_the_limit(uneven, tmp_path, monkeypatch):
     assert timed["used"] in timed["milliseconds"] and min(timed["milliseconds"].values()) > 0
 
 
+def test_a_comparison_reads_its_constant_as_it_is_if_a_sum_reads_it_in_8_bits_too(tmp_path):
+    make = helper.make_node
+    nodes = [
+        make("Equal", ["x", "third"], ["is_third"], "equal"),
+        make("Cast", ["is_third"], ["flag"], "cast", to=TensorProto.FLOAT),
+        make("MatMul", ["x", "w"], ["product"], "product"),
+        make("Add", ["product", "third"], ["sum"], "sum"),
+        make("Mul", ["sum", "flag"], ["masked"], "masked"),
+        make("MatMul", ["masked", "w"], ["y"], "last"),
+    ]
+    constants = {"third": np.float32(1 / 3).reshape(1), "w": DRAW.normal(size=(4, 4)).astype(np.float32)}
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy"]
+    stored = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "shared", ends[:1], ends[1:], stored)
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "float.onnx")
+    feed = [{"x": row} for row in DRAW.normal(size=(8, 1, 4)).astype(np.float32)]
+    file = onnx_int8.QuantizableFile(tmp_path / "float.onnx", tmp_path, feed, per_channel=True).quantize()
+    readers = {node.name: list(node.input) for node in file.graph.node}
+    assert readers["equal"] == ["x", "third"] and readers["sum"][1] != "third"
+    assert [item.name for item in file.graph.initializer].count("third") == 1
+
+
 def test_the_output_of_a_product_is_not_cut_off_at_the_calibrated_range(quantizable):
     file = quantizable.quantize({}, "int8")
     assert "y" not in scales(file) and "third_relu" in scales(file)

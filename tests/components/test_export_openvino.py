@@ -276,6 +276,26 @@ def test_a_product_on_sequences_is_exported_in_8_bits(tmp_path):
     assert facts["verified"]["outputs"]["y"]["noise"] < 0.05
 
 
+@pytest.mark.parametrize("length", [None, 40])
+def test_an_attention_of_one_query_has_the_scales_of_its_columns_in_int8(length, tmp_path):
+    """Of the last word for all words, before a product with a kernel, whose input SmoothQuant scales."""
+    draw = np.random.default_rng(1)
+    words = draw.normal(size=(96, 40, 4)).astype(np.float32)
+    query, key, value, kernel = (
+        tf.constant(draw.normal(size=size), tf.float32) for size in ((4, 4), (4, 4), (4, 8), (8, 4))
+    )
+
+    def serve(words):
+        scores = tf.matmul(words @ query, words @ key, transpose_b=True)
+        return {"y": tf.nn.softmax(scores)[:, -1:] @ (words @ value) @ kernel}
+
+    model = saved(tmp_path / "model", serve, words=([None, length, 4], tf.float32))
+    examples = write_split(tmp_path / "examples", {"words": words[:64].reshape(64, -1)})
+    write_split(examples, {"words": words[64:].reshape(32, -1)}, "eval")
+    facts = OPENVINO.export(model, examples, tmp_path / "out", "int8")
+    assert facts["verified"]["outputs"]["y"]["correlation"] > 0.98 and len(facts["layers_in_8_bits"]) == 6
+
+
 def test_strings_and_unsupported_ops_are_named(tmp_path):
     text = saved(tmp_path / "text", lambda word: {"n": tf.strings.length(word)}, word=([None, 1], tf.string))
     with pytest.raises(ComponentError, match="'word': string") as error:

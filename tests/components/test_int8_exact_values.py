@@ -216,6 +216,32 @@ def test_masked_scores_of_an_attention_are_not_lost_in_int8(exporter, kind, is_c
         assert part["masks"] and any("softmax" in name.lower() for name in part["operations"])
 
 
+@pytest.mark.parametrize("exporter", DAILY_EXPORTERS, ids=str)
+def test_positions_of_long_sequences_keep_their_phases_in_int8(exporter, tmp_path):
+    """In rotary embeddings; 8 bits of 400 positions are steps of one and a half."""
+    draw = np.random.default_rng(1)
+    words = draw.normal(size=(RECORDS, 400, 4)).astype(np.float32)
+    query, key, value, kernel = (
+        tf.constant(draw.normal(size=size), tf.float32) for size in ((4, 4), (4, 4), (4, 8), (8, 4))
+    )
+
+    def rotate(vectors):
+        angles = tf.range(tf.cast(tf.shape(vectors)[1], tf.float32))[:, None] * [1.0, 0.1]
+        first, second = tf.split(vectors, 2, -1)
+        cosine, sine = tf.cos(angles), tf.sin(angles)
+        return tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)
+
+    def serve(words):
+        scores = tf.matmul(rotate(words @ query), rotate(words @ key), transpose_b=True)
+        return {"y": tf.nn.softmax(scores)[:, -1:] @ (words @ value) @ kernel}
+
+    model = saved(tmp_path / "model", serve, words=([None, None, 4], tf.float32))
+    examples = write_split(tmp_path / "examples", {"words": words[:64].reshape(64, -1)})
+    write_split(examples, {"words": words[64:].reshape(32, -1)}, "eval")
+    facts = exporter.export(model, examples, tmp_path / "out", "int8")
+    assert facts["verified"]["outputs"]["y"]["correlation"] > 0.97
+
+
 @pytest.mark.parametrize("dtype", [tf.float32, tf.int32], ids=str)
 @pytest.mark.parametrize("exporter", [TFLITE, ONNX], ids=str)
 def test_infinite_values_that_are_replaced_are_converted_to_int8(exporter, dtype, tmp_path):

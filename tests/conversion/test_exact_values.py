@@ -62,6 +62,24 @@ def test_an_operation_that_also_reads_a_layer_is_the_last_one_in_float():
     assert part.operations == ["sub", "concat"] and part.scaling == {"sub": "SUB"} and part.shared
 
 
+def test_positions_and_their_phases_are_exact_and_end_at_a_layer():
+    """As in rotary embeddings, whose length is that of a product."""
+    operations = [
+        op("product", "layer", "x"),
+        op("shape", "shape", "product"),
+        op("length", "plain", "shape"),
+        op("reshape", "plain", "product", "length"),
+        op("range", "exact", "length"),
+        op("angle", "plain", "range"),
+        op("cos", "exact", "angle"),
+        op("rotate", "plain", "reshape", "cos"),
+    ]
+    part = find_float_part(operations, ["x"])
+    assert part.operations == ["length", "range", "angle", "cos"] and part.exact == {"range": "RANGE", "cos": "COS"}
+    assert not part.shared
+    assert find_float_part([op("shape", "shape", "x"), *operations[2:]], ["x"]).operations == part.operations
+
+
 def test_constants_and_models_without_exact_values_are_left_alone():
     part = find_float_part([op("table", "plain"), op("less", "exact", "table"), op("dense", "layer", "x")], ["x"])
     assert not part and part.facts() == {}

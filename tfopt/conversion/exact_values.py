@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from tfopt.conversion.conversion_facts import ConversionFacts, FloatPartFacts
 
-# ``exact`` operations need exact values: comparisons, casts from floats to integers, lookups, rounding, modulo.
+# ``exact`` operations need exact values: comparisons, casts from floats to integers, lookups, rounding, modulo, the
+# length of a range, and phases: half a level of 500 positions is a whole radian.
 # ``scaling`` ones add or multiply a number for each column. The results of a ``layer`` are sums over weights, which
-# have rounding errors in 8 bits anyway, or it has a graph of its own.
-Role = Literal["layer", "exact", "scaling", "plain"]
+# have rounding errors in 8 bits anyway, or it has a graph of its own. A ``shape`` reads no values.
+Role = Literal["layer", "exact", "scaling", "shape", "plain"]
 FEW = 0.25  # of a fixed range
 MASK = 9_000.0  # numbers from here on mask values: -1e4, -1e9 and the smallest float are common
 
@@ -74,18 +75,20 @@ def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) ->
     """Return the operations before the first layers that need exact values or scale columns, and their neighbors.
 
     These are the operations that such an operation depends on, those that read the same tensors, and those that follow
-    until a layer: what remains of a sentinel after a comparison would determine the scale of their results. The
-    operations are in topological order.
+    until a layer: what remains of a sentinel after a comparison would determine the scale of their results. What is
+    computed of shapes, such as positions, ends where it meets the results of a layer. The operations are in topological
+    order.
     """
-    before_layers = _before_layers(operations, inputs)
+    before_layers, of_shapes = _before_layers(operations, inputs)
     seeds = [op for op in operations if op.role in ("exact", "scaling") and before_layers.intersection(op.reads)]
     tainted = before_layers.intersection(name for op in seeds for name in op.reads)
     for op in reversed(operations):  # what the seeds are computed from
-        if tainted.intersection(op.writes):
+        if op.role != "shape" and tainted.intersection(op.writes):
             tainted |= before_layers.intersection(op.reads)
     in_float = []
     for op in operations:
-        if op.role == "layer" or not tainted.intersection(op.reads):
+        read = tainted.intersection(op.reads)
+        if op.role == "layer" or not read or (read <= of_shapes and not before_layers.issuperset(op.reads)):
             continue
         in_float.append(op.name)
         tainted |= before_layers.intersection(op.writes)
@@ -93,7 +96,7 @@ def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) ->
         {name for op in operations if (op.name in in_float) is inside for name in op.reads} for inside in (True, False)
     )
     exact, scaling = ({op.name: op.kind for op in seeds if op.role == role} for role in ("exact", "scaling"))
-    return FloatPart(in_float, exact, scaling, not here.isdisjoint(elsewhere))
+    return FloatPart(in_float, exact, scaling, not (here - of_shapes).isdisjoint(elsewhere))
 
 
 def with_few_levels(
@@ -182,13 +185,20 @@ def count_kinds(kinds: Mapping[str, str]) -> str:
     return ", ".join(kind if number == 1 else f"{kind} ({number})" for kind, number in counts.items())
 
 
-def _before_layers(operations: Sequence[Operation], inputs: Collection[str]) -> set[str]:
-    """Return the tensors that are computed from inputs, constants and each other without a layer."""
-    reached, constant = set(inputs), set()
+def _before_layers(operations: Sequence[Operation], inputs: Collection[str]) -> tuple[set[str], set[str]]:
+    """Return the tensors that are computed from inputs, shapes, constants and each other without a layer.
+
+    Also return those of them that are computed from shapes alone.
+    """
+    reached, constant, of_shapes = set(inputs), set[str](), set[str]()
     for op in operations:
         computed = [name for name in op.reads if name not in constant]
-        if not computed:
+        if op.role == "shape":
+            of_shapes |= set(op.writes)
+        elif not computed:
             constant |= set(op.writes)
-        elif op.role != "layer" and reached.issuperset(computed):
+        elif op.role != "layer" and of_shapes.issuperset(computed):
+            of_shapes |= set(op.writes)
+        elif op.role != "layer" and (reached | of_shapes).issuperset(computed):
             reached |= set(op.writes)
-    return reached
+    return reached | of_shapes, of_shapes

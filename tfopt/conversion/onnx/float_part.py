@@ -22,13 +22,16 @@ from tfopt.conversion.exact_values import (
 
 LAYERS = {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "LSTM", "GRU", "RNN", "Loop", "If", "Scan"}
 LOOKUPS = {"Gather", "GatherND", "GatherElements"}  # in stored weights they are layers; their indices are integers
+SHAPES = {"Shape", "Size"}
 COMPARISONS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "IsInf", "Sign"}
 EXACT = COMPARISONS | {"Floor", "Ceil", "Round", "Mod", "OneHot", "ArgMax", "ArgMin", "TopK", "Unique", "NonZero"}
+EXACT |= {"Range", "Sin", "Cos"}
 SCALING = {"Add", "Sub", "Mul", "Div"}
 BOUNDED = {"Softmax", "Sigmoid", "Tanh"}
 FIXED = {"Softmax"}  # ONNX Runtime's quantizer gives their results the range from 0 to 1
 SUMS = {"Add", "Sub", "Where", "Max", "Min", "Concat", "Sum"}
 LEVELS = 255  # of 8 bits
+DEQUANTIZED = "_DequantizeLinear_Output"  # what ONNX Runtime's quantizer adds to the name of a constant
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
 
 
@@ -86,13 +89,15 @@ def read_by_layers(model: onnx.ModelProto, names: Collection[str]) -> list[str]:
     return [name for name in names if name in read]
 
 
-def restore_inputs(model: onnx.ModelProto, nodes: Collection[str]) -> None:
-    """Let these nodes of a quantized model read the float tensors, not their 8-bit values.
+def restore_inputs(model: onnx.ModelProto, nodes: Collection[str], parent: onnx.ModelProto) -> None:
+    """Let these nodes of a quantized model read the float tensors and constants of its parent, not 8-bit values.
 
     The quantizer replaces a tensor for all of its readers, also for those that are excluded from quantization. Pairs of
     nodes that nothing reads any more are removed.
     """
     producers = {name: node for node in model.graph.node for name in node.output}
+    floats = {f"{tensor.name}{DEQUANTIZED}": tensor for tensor in parent.graph.initializer}
+    stored = {tensor.name for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.name not in nodes:
             continue
@@ -103,6 +108,11 @@ def restore_inputs(model: onnx.ModelProto, nodes: Collection[str]) -> None:
             quantize = producers.get(dequantize.input[0])
             if quantize is not None and quantize.op_type == "QuantizeLinear":
                 node.input[index] = quantize.input[0]
+            elif (tensor := floats.get(name)) is not None:
+                node.input[index] = tensor.name
+                if tensor.name not in stored:
+                    model.graph.initializer.append(tensor)
+                    stored.add(tensor.name)
     outputs = {value.name for value in model.graph.output}
     readers = Counter(name for node in model.graph.node for name in node.input)
     for node in list(reversed(model.graph.node)):
@@ -116,6 +126,8 @@ def _role(node: onnx.NodeProto, constants: dict[str, NDArray[Any]], types: dict[
     stored = [constants[name] for name in node.input if name in constants]
     if node.op_type in LAYERS or (node.op_type in LOOKUPS and node.input[0] in constants):
         return "layer"
+    if node.op_type in SHAPES:
+        return "shape"
     reads_floats = any(types.get(name, TensorProto.FLOAT) in FLOATS for name in node.input if name not in constants)
     if node.op_type == "Cast":
         target = next(attribute.i for attribute in node.attribute if attribute.name == "to")

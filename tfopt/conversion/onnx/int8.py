@@ -179,7 +179,7 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
         model = onnx.load(target)
         _leave_outputs(model.graph)
         leave_inputs_of_bodies(model.graph)
-        onnx_float_part.restore_inputs(model, {*self._floating.operations, *names})
+        onnx_float_part.restore_inputs(model, {*self._floating.operations, *names}, self._float)
         block_bits = {name: bits for name, kind in raised.items() if (bits := BLOCK_BITS.get(kind))}
         onnx_block_weights.store(model, block_bits, self._rounded if "int4" in raised.values() else {})
         return model
