@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from unittest import mock
 
@@ -171,6 +171,26 @@ class QuantizableModel(MixedModel[bytes]):
             return None
         return partial(interpreter.get_signature_runner(SERVING_DEFAULT), **self._feed[0])
 
+    @cached_property
+    def _scopes(self) -> dict[str, str]:
+        """Return the names of all outputs of each op, joined as the quantizer joins them, by that of the first one."""
+        graph = schema.ModelT.InitFromPackedBuf(self._content, 0).subgraphs[0]
+        outputs = [op.outputs for op in graph.operators if op.outputs is not None and len(op.outputs)]
+        names = [[graph.tensors[index].name.decode() for index in indices] for indices in outputs]
+        return {joined[0]: ";".join(joined) for joined in names}
+
+    def layer_rules(self, kinds: Mapping[str, str]) -> list[Rule]:
+        """Return the rules for the kinds of layers; each matches one layer.
+
+        The quantizer matches the names of all outputs of an op, and a converter joins names of ops that it fuses, so
+        that the name of another layer may begin with that of this one.
+        """
+        rules = []
+        for name, kind in kinds.items():
+            names = dict.fromkeys((name, self._scopes.get(name, name)))
+            rules.append((f"^(?:{'|'.join(map(re.escape, names))});?$", kind))
+        return rules
+
     def check(self, rules: Iterable[Rule]) -> None:
         """Raise ComponentError if a rule matches no layer."""
         names = [layer.output for layer, _ in _layers(self._content)]
@@ -193,11 +213,11 @@ class QuantizableModel(MixedModel[bytes]):
         bits, lowest = self._bits, lowest or self._lowest
         # Ops without a 4-bit kernel have 8-bit weights.
         base = [("(?:.*)", "int8"), (".*", lowest)] if lowest == "int4" else [(".*", lowest)]
-        rules = [*base, *self.rules, *layer_rules(layer_kinds)]
+        rules = [*base, *self.rules, *self.layer_rules(layer_kinds)]
         kinds = {name: [kind for pattern, kind in rules if re.search(pattern, name)][-1] for name in self._rounded}
         rounded = {name: self._rounded[name] for name, kind in kinds.items() if kind == "int4"}
         quantizer = Quantizer(bytearray(replace_kernels(self._content, rounded)))
-        on_grid = layer_rules(dict.fromkeys(rounded, "int4"))
+        on_grid = self.layer_rules(dict.fromkeys(rounded, "int4"))
         for pattern, kind in (*rules, *on_grid):
             weights, _, block = kind.replace("dynamic", "int8").removeprefix("int").partition("x")
             has_ranges = bool(bits) and kind.startswith("int") and not block
@@ -226,11 +246,6 @@ def _duplicate(graph: Any, duplicate: Callable[..., Any] = duplicate_tensor.dupl
     tensor = graph.subgraph.tensors[info.output_tensor_id]
     tensor.name = tensor.name.encode()
     return info
-
-
-def layer_rules(kinds: Mapping[str, str]) -> list[Rule]:
-    """Return the rules for the kinds of layers; each matches one layer."""
-    return [(f"^{re.escape(name)}(;|$)", kind) for name, kind in kinds.items()]
 
 
 def _layers(content: bytes) -> list[tuple[Layer, float]]:

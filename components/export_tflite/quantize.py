@@ -166,7 +166,7 @@ class _Quantization:
         rules = parameters.rules()
         model.check(rules)
         in_float = dict.fromkeys([*self.floating.operations, *self.normalizations, *self.last_activations], "float32")
-        model.rules = [*layer_quantization.layer_rules(in_float), *rules]
+        model.rules = [*model.layer_rules(in_float), *rules]
         if self.calibrated and histograms:
             if self.in_parts:  # the names of tensors differ in part
                 _, _, histograms = _inspect(self.floats, parameters, self.feed)

@@ -1,5 +1,6 @@
 """Test export_tflite layer by layer: 4 bits, recipes, layers left in float, sparse weights, stability of ranges."""
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -63,6 +64,16 @@ def wide(tmp_path_factory, digits_examples) -> Path:
     model.get_layer("first").set_weights([kernel, bias])
     keras_models.save(model, tmp_path_factory.mktemp("wide") / "model")
     return tmp_path_factory.getbasetemp() / "wide0" / "model"
+
+
+def test_the_rule_of_a_layer_matches_no_layer_whose_name_begins_with_its_name():
+    model = object.__new__(layer_quantization.QuantizableModel)
+    model._scopes = {"norm/mul": "norm/mul", "norm/mul;query/Einsum": "norm/mul;query/Einsum", "split": "split;split:1"}
+    (norm, _), (query, _), (split, _) = model.layer_rules(dict.fromkeys(model._scopes, "float32"))
+    scopes = [f"{scope};" for scope in model._scopes.values()]  # as the quantizer writes them
+    matches = [[bool(re.search(pattern, scope)) for scope in scopes] for pattern in (norm, query, split)]
+    assert matches == [[True, False, False], [False, True, False], [False, False, True]]
+    assert re.search(split, "split")  # the name of the layer, which is that of its first output
 
 
 def test_int4_stores_weights_in_four_bits_and_needs_no_data(wide, digits_examples, tmp_path):

@@ -70,7 +70,7 @@ def test_positions_and_their_phases_are_exact_and_end_at_a_layer():
         op("length", "plain", "shape"),
         op("reshape", "plain", "product", "length"),
         op("range", "exact", "length"),
-        op("angle", "plain", "range"),
+        op("angle", "layer", "range"),  # a product with frequencies
         op("cos", "exact", "angle"),
         op("rotate", "plain", "reshape", "cos"),
     ]

@@ -88,7 +88,8 @@ def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) ->
     in_float = []
     for op in operations:
         read = tainted.intersection(op.reads)
-        if op.role == "layer" or not read or (read <= of_shapes and not before_layers.issuperset(op.reads)):
+        is_layer = op.role == "layer" and not of_shapes.issuperset(op.reads)
+        if is_layer or not read or (read <= of_shapes and not before_layers.issuperset(op.reads)):
             continue
         in_float.append(op.name)
         tainted |= before_layers.intersection(op.writes)
@@ -197,7 +198,7 @@ def _before_layers(operations: Sequence[Operation], inputs: Collection[str]) -> 
             of_shapes |= set(op.writes)
         elif not computed:
             constant |= set(op.writes)
-        elif op.role != "layer" and of_shapes.issuperset(computed):
+        elif of_shapes.issuperset(computed):  # also a layer of positions
             of_shapes |= set(op.writes)
         elif op.role != "layer" and (reached | of_shapes).issuperset(computed):
             reached |= set(op.writes)
