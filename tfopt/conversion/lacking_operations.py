@@ -14,7 +14,7 @@ from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.law import Maker, attr
 from tfopt.graph.law_runner import graph_of, optimize
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import attributes
+from tfopt.graph.op_registry import attribute, attributes
 from tfopt.graph.report import Report
 from tfopt.graph_def import INT32, INT64, GraphDef, NodeDef, nodes
 
@@ -44,9 +44,9 @@ def _is_lacking(node: NodeDef) -> bool:
         return bool(node.attr["T"].type == INT64)
     if node.op != SLICE:
         return True
-    if not node.attr["new_axis_mask"].i:
+    if not attribute(node, "new_axis_mask").i:
         return False
-    stored = node.attr[SHAPES].list.shape
+    stored = node.attr[SHAPES].list.shape if SHAPES in node.attr else ()
     return not stored or stored[0].unknown_rank or sum(axis.size < 0 for axis in stored[0].dim) > 1
 
 
