@@ -9,7 +9,7 @@ from tfopt.components.export_openvino.einsums import replace_einsums
 from tfopt.runtimes.openvino_import import without_telemetry
 
 with without_telemetry():
-    from openvino import opset13
+    from openvino import Type, opset13
 
 CONVOLUTIONS = ("Convolution", "GroupConvolution")
 NO_BIAS = 1e-30  # OpenVINO would remove zero
@@ -78,7 +78,7 @@ def separate_single_rows(model: Any) -> None:
     the next layer, into an int8 product; if that has one row, it reads other memory in place of the constants.
     """
     for node in model.get_ordered_ops():
-        if node.get_type_name() != "MatMul" or not node.get_output_element_type(0).is_real():
+        if node.get_type_name() != "MatMul" or node.get_output_element_type(0) != Type.f32:
             continue
         shape = node.get_output_partial_shape(0)
         computed = all(end.get_source_output().get_node().get_type_name() != "Constant" for end in node.inputs())
