@@ -17,15 +17,15 @@ def export_onnx(
     """Convert a model to an ONNX file, run it and compare it with its parent.
 
     The file has the inputs and outputs of the signature, with their names, dtypes and open sizes.
-    It is stored as ``Format-Serving/model.onnx``, where servers and tools that read ONNX find it.
+    It is stored as ``Format-Serving/model.onnx``.
 
     Outputs in float32 match the parent's. float16 halves the file; CPUs compute most of it in float32, so that it is no
     precision of a mix. dynamic stores the weights of products, convolutions, LSTMs and lookups in 8 bits and needs no
     examples: each call computes the ranges of their inputs over its whole batch, so that a record with unusual values
-    makes the answers to the others less exact. ONNX Runtime has an LSTM of 8 bits in this form only. int8
-    computes in 8 bits where ONNX Runtime has such kernels, with a scale for each activation that is calibrated on the
-    examples (static quantization, as pairs of QuantizeLinear and DequantizeLinear). For a model from `quantize`, int8
-    uses the trained ranges and levels, and needs no examples; the other precisions are rejected.
+    makes the answers to the others less exact. ONNX Runtime has an LSTM of 8 bits in this form only. int8 computes in 8
+    bits where ONNX Runtime has such kernels, with a scale for each activation that is calibrated on the examples
+    (pairs of QuantizeLinear and DequantizeLinear). For a model from `quantize`, int8 uses the trained ranges and
+    levels, and needs no examples; the other precisions are rejected.
 
     With max_degradation, layers that 8 bits break get a higher precision, the worst ones first. auto begins with
     products of activations and stored matrices in int4, whose next precisions are int8 (static ranges), dynamic (8 bits
@@ -34,10 +34,10 @@ def export_onnx(
     under ``raised``, and the measured degradation with its interval under ``degradation``.
 
     In int8, operations before the first layers stay in float that need exact values (comparisons, casts to integers,
-    lookups, rounding) or scale columns, such as a normalization; the model card lists them under ``float_part``.
+    lookups, rounding, phases) or scale columns, such as a normalization; the card lists them under ``float_part``.
     So do softmaxes whose values are below a quarter of their fixed 8-bit range, as the weights of an attention over
     many steps, masks of -1e4 or less and what replaces infinite values, up to the softmax or layer that follows, and
-    the activations and biases at the outputs, whose range would cut off rare values.
+    activations and biases at the outputs, whose range would cut off rare values.
 
     A model with text, serialized records, or tables and hashes that the format lacks is converted from where these end;
     what is before stays a SavedModel in ``Format-Serving/Format-Preprocessing/``, and both run as one model

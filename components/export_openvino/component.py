@@ -29,7 +29,7 @@ def export_openvino(
     ``raised``, and the measured degradation with its interval under ``degradation``.
 
     In int8, operations before the first layers stay in float that need exact values (comparisons, casts to integers,
-    lookups, rounding) or scale columns, such as a normalization; the model card lists them under ``float_part``.
+    lookups, rounding, phases) or scale columns, such as a normalization; the card lists them under ``float_part``.
 
     A model with text, serialized records, or tables and hashes that the format lacks is converted from where these end;
     what is before stays a SavedModel in ``Format-Serving/Format-Preprocessing/``, and both run as one model

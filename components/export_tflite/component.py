@@ -29,7 +29,7 @@ def export_tflite(
     file and changes the class of at most one record in 256; the model card reports this under ``dense_scales``.
 
     In int8 and int16x8, operations before the first layers stay in float that need exact values (comparisons, casts to
-    integers, lookups, rounding) or scale columns, such as a normalization; the model card lists them under
+    integers, lookups, rounding, phases) or scale columns, such as a normalization; the model card lists them under
     ``float_part``. So do, in int8, softmax, sigmoid, tanh and unit norm, with what reads them, whose values are below a
     quarter of their fixed 8-bit range, as the weights of an attention over many steps. Masks of -1e4 or less, and what
     replaces infinite values, stay in float up to the softmax or layer that follows. Layer normalizations and others

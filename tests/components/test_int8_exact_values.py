@@ -240,6 +240,8 @@ def test_positions_of_long_sequences_keep_their_phases_in_int8(exporter, tmp_pat
     write_split(examples, {"words": words[64:].reshape(32, -1)}, "eval")
     facts = exporter.export(model, examples, tmp_path / "out", "int8")
     assert facts["verified"]["outputs"]["y"]["correlation"] > 0.97
+    exact = {kind.upper() for kind in facts["float_part"]["exact"].values()}
+    assert exact >= {"RANGE", "SIN", "COS"}
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.int32], ids=str)
